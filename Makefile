@@ -15,9 +15,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # Python compiles modules when they are imported. Most of the installed ones never are.
 PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: help demo test check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
-	docs docs-serve docs-pages translations pictures release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
-	million relay-kills spark-matrix airflow java bench apis format clean
+.PHONY: help demo test test-all rest check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
+	docs docs-serve docs-pages translations pictures release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours behaviours-once other-behaviours behaviours-of-other-apis behaviours-on-older versions versions-short interoperation \
+	million relay-kills replacements spark-matrix airflow java bench apis format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -36,20 +36,30 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 	$(BIN)/python examples/demo.py
 	$(BIN)/python -m examples.spark_pipeline $(PIPELINE)
 
-test: java  ## All tests, also on real brokers where they are available
-	@# Output of several jobs is mixed, so a failure ends with the errors of all tests that failed.
+test: java  ## A first run: lint, types, the tests on the embedded broker, and the behaviours on one real broker
+	@mkdir -p build
+	@{ $(MAKE) --keep-going check check-spark behaviours-once; } 2>&1 | tee build/test.log || { $(ERRORS); exit 1; }
+	@$(BIN)/python -m integration.run_summary build/test.log
+
+test-all: test rest  ## All tests, also on real brokers where they are available
+
+# Output of several jobs is mixed, so a failure ends with the errors of all tests that failed.
+ERRORS = grep -aE '^(E  |FAILED |ERROR [^ ])' build/test.log | tail -n 200
+
+rest: java  ## What `make test` leaves out
 	@mkdir -p build
 	@{ $(MAKE) --keep-going $(WITHOUT_BROKERS); first=$$?; \
-		$(MAKE) --jobs=4 --keep-going $(REAL_PARTS) in-containers && exit $$first; } 2>&1 | tee build/test.log || \
-		{ grep -aE '^(E  |FAILED |ERROR [^ ])' build/test.log | tail -n 200; exit 1; }
+		$(MAKE) --jobs=4 --keep-going $(REAL_PARTS:behaviours=other-behaviours) in-containers && exit $$first; } 2>&1 | tee build/test.log || \
+		{ $(ERRORS); exit 1; }
 
-check: .venv/installed  ## Lint, types, unit and embedded-broker tests: one minute on two cores
-	$(MAKE) --jobs=3 lint types unit
+ROOM ?=
 
-# All parts without real brokers: the tests of check, check-long and check-spark, each once, the APIs in development mode,
-# and other Pythons. They run one by one, as each uses all cores, and before the tests on real brokers, which would slow
-# them down.
-WITHOUT_BROKERS = lint types uncovered long coverage dev-mode check-spark other-pythons
+check: .venv/installed  ## Lint, types, unit and embedded-broker tests; ROOM=consumer: only those of one package
+	$(MAKE) --jobs=3 lint types $(if $(filter spark,$(ROOM)),check-spark,unit)
+
+# The parts of `rest` without real brokers. They run one by one, as each uses all cores, and before the tests on real
+# brokers, which would slow them down.
+WITHOUT_BROKERS = coverage uncovered long dev-mode other-pythons
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -74,14 +84,18 @@ PARALLEL = -q -n $(PROCESSES) --dist worksteal
 WITHOUT_SPARK = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
 WITHOUT_LONG = $(WITHOUT_SPARK) $(LONG:%=--ignore=%)
 
-unit: .venv/installed
-	EXAMPLES=10 $(BIN)/python -m pytest $(WITHOUT_LONG) -m "not other_api and not long" tests
+# A package's own tests, the behaviours, and the tests of the whole.
+ROOM_TESTS = $(or $(wildcard tests/$(ROOM)),$(error tests/$(ROOM) does not exist)) tests/behaviours $(wildcard tests/test_*.py)
 
-COVERED = tests/test_wrong_arguments.py tests/test_callback_arguments.py tests/protocol tests/client tests/producer tests/consumer tests/behaviours tests/aio tests/blocking
+unit: .venv/installed
+	EXAMPLES=10 $(BIN)/python -m pytest $(WITHOUT_LONG) -m "not other_api and not long" $(if $(ROOM),$(ROOM_TESTS),tests)
+
+COVERED = tests/test_settings.py tests/test_wrong_arguments.py tests/test_callback_arguments.py tests/protocol tests/client tests/producer tests/consumer tests/behaviours tests/aio tests/blocking
 UNCOVERED = $(WITHOUT_LONG) $(COVERED:%=--ignore=%)
 
+# Coverage runs all tests of the other files.
 uncovered: .venv/installed
-	$(BIN)/python -m pytest $(UNCOVERED) tests
+	$(BIN)/python -m pytest $(UNCOVERED) -m "hypothesis or other_api or long" tests
 
 coverage: .venv/installed  ## Fails where a line of protocol/, client/, producer/ or consumer/ is reached by no unit test
 	@mkdir -p build
@@ -93,9 +107,7 @@ SIMULATED_SEEDS ?= 100
 long: .venv/installed
 	SIMULATED_SEEDS=$(SIMULATED_SEEDS) $(BIN)/python -m pytest $(PARALLEL) $(LONG)
 
-check-long: long  ## The tests that make check leaves out, except Spark: examples, kills, simulations, all APIs
-	$(BIN)/python -m pytest $(UNCOVERED) -m "hypothesis or other_api or long" tests
-	$(MAKE) coverage
+check-long: long uncovered coverage  ## The tests that make check leaves out, except Spark: examples, kills, simulations, all APIs
 
 SEEDS ?= 1000
 
@@ -118,7 +130,7 @@ dev-mode: .venv/installed  ## The asyncio and threads APIs in development mode; 
 	PYTHONDEVMODE=1 PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest $(WITHOUT_SPARK) $(DEV_MODE)
 
 other-pythons: .venv/installed
-	$(BIN)/python -m integration.pythons --others --tests-only $(WITHOUT_SPARK) $(ON_EACH_PYTHON)
+	$(BIN)/python -m integration.pythons --others --tests-only $(WITHOUT_SPARK) -m "not long" $(ON_EACH_PYTHON)
 
 REAL = $(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS)
 # Two processes, one per version, each with its own clusters.
@@ -145,9 +157,44 @@ spark-kills: .venv/installed
 faults: .venv/installed
 	$(REAL) $(filter-out $(SPARK),$(FAULTS))
 
+BEHAVIOURS = tests/behaviours tests/integrations/test_kombu.py tests/integrations/test_faststream.py
+
 # Two processes with clusters of both versions, because one version has more tests.
 behaviours: .venv/installed
-	$(REAL) -n 2 tests/behaviours tests/integrations/test_kombu.py tests/integrations/test_faststream.py
+	$(REAL) -n 2 $(BEHAVIOURS)
+
+NEWEST = $(lastword $(subst $(comma), ,$(CLUSTERS)))
+comma := ,
+
+# Three processes, because these tests wait most of the time.
+behaviours-once: .venv/installed
+	$(REAL) --clusters $(NEWEST) -n 3 -m "not other_api" $(BEHAVIOURS)
+
+# All behaviours except those of behaviours-once.
+other-behaviours: behaviours-of-other-apis behaviours-on-older
+
+behaviours-of-other-apis: .venv/installed
+	$(REAL) --clusters $(NEWEST) -n 2 -m other_api $(BEHAVIOURS)
+
+behaviours-on-older: .venv/installed
+	$(REAL) --clusters $(CLUSTERS:%$(comma)$(NEWEST)=%) -n 2 -m "not other_api" $(BEHAVIOURS)
+
+VERSIONS ?= $(shell $(BIN)/python -c "from integration.clusters.provider import OTHER_VERSIONS; print(*OTHER_VERSIONS)")
+ON_VERSIONS = $(BIN)/python -m pytest -q -p integration.clusters.plugin
+# Without the answers of 4.9.7 and 5.5.0 to single requests, which the embedded broker copies: other versions answer
+# otherwise. And without Spark, whose tests depend on the broker only through the behaviours.
+VERSIONED = $(filter-out $(wildcard tests/behaviours/test_broker_*_requests.py tests/behaviours/test_spark_*.py) \
+	tests/behaviours/test_sql92.py,$(wildcard tests/behaviours/test_*.py))
+
+versions: .venv/installed  ## The behaviours on further versions of the brokers, one by one: VERSIONS="4.3.2 5.4.0"
+	@failed=; for version in $(VERSIONS); do \
+		echo "RocketMQ $$version"; \
+		$(ON_VERSIONS) --clusters $$version -n 2 -m "not other_api" $(VERSIONED) || failed="$$failed $$version"; \
+	done; test -z "$$failed" || { echo "failed on$$failed"; exit 1; }
+
+# One or more behaviours of each kind of work, marked `versions`.
+versions-short: .venv/installed  ## A part of make versions, in five minutes
+	$(ON_VERSIONS) --clusters 4.3.2,4.6.1,4.8.0,5.1.4,5.4.0 $(BY_VERSION) -m "versions and not other_api" $(VERSIONED)
 
 interoperation: .venv/installed
 	$(REAL) $(BY_VERSION) $(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py))
@@ -163,8 +210,11 @@ in-containers: .venv/installed
 million: java  ## A million messages through Spark and back, as batch and stream, on each version
 	SPARK_COUNT=1000000 $(REAL) integration/test_spark_counts.py
 
-relay-kills: .venv/installed  ## Kill relays a hundred times and targets for minutes (make test: ten times, seconds)
+relay-kills: .venv/installed  ## Kill relays a hundred times and targets for minutes (make rest: ten times, seconds)
 	RELAY_KILLS=100 RELAY_AWAY=180 $(REAL) integration/test_relay_kills.py integration/test_relay_faults.py
+
+replacements: java  ## Replace members of a group 20 times on each version (make rest: 4 times): 25 minutes
+	REPLACEMENTS=20 $(REAL) -m "not other_api" tests/behaviours/test_replacing.py
 
 AIRFLOW_CLUSTERS ?= embedded,5.5.0
 
@@ -211,8 +261,12 @@ RELEASE ?=
 release-check: .venv/release  ## Build the distributions and try them in empty environments on each Python; uploads nothing
 	$(BIN)/python -m integration.release_check $(RELEASE)
 
-apis: .venv/installed  ## Generate the forwarding methods of the asyncio and threads APIs from the trio classes
+apis: .venv/installed  ## Generate the forwarding methods of the asyncio and threads APIs, and the pages and types that list settings and names
 	$(BIN)/python -m tests.generate_apis
+	$(BIN)/python -m tests.generate_settings
+	$(BIN)/python -m tests.test_public_members
+	$(BIN)/python -m tests.generate_names
+	$(BIN)/python -m tests.generate_java_names
 
 format: .venv/installed  ## Format the code and sort the imports
 	$(BIN)/ruff check --fix .

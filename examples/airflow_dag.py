@@ -1,6 +1,6 @@
 """Airflow DAGs that send a message and wait for one, and that each message starts.
 
-    pip install rocketmq-py[airflow]
+    pip install "./rocketmq-py[airflow]"
     export AIRFLOW_CONN_ROCKETMQ_DEFAULT='{"conn_type": "rocketmq", "host": "127.0.0.1:9876"}'
     cp examples/airflow_dag.py $AIRFLOW_HOME/dags/
     airflow dags test send_and_wait

@@ -12,7 +12,7 @@ import sys
 
 import trio
 
-from rocketmq_py import BatchingProducer, Message, Producer
+from rocketmq_py import Message, Producer
 
 TOPIC = "BatchTest"
 
@@ -24,7 +24,7 @@ async def main(address: str | None) -> None:
         results = await producer.send_batch(messages)  # a long list is split into several requests
         print(f"a list: {len(results)} messages from offset {results[0].queue_offset} on")
 
-    async with BatchingProducer(address, group="examples") as batching:
+    async with Producer(address, group="examples", linger=0.005) as batching:
         pending = [await batching.submit(Message(TOPIC, b"by itself %d" % number)) for number in range(1000)]
         results = [await one for one in pending]
         print(

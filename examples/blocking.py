@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from rocketmq_py import Message, RocketMQError
-from rocketmq_py.blocking import Client, OffsetRange
+from rocketmq_py import Message, OffsetRange, RocketMQError
+from rocketmq_py.blocking import Client
 
 TOPIC = "BlockingTest"
 
@@ -32,7 +32,9 @@ def main(address: str | None) -> None:
         print(f"pipelined: {len({future.result().message_id for future in futures})} results")
 
         # Many at once, with a result or an error for each: the fastest way.
-        outcomes = client.batching_producer("examples").send_all(Message(TOPIC, b"many") for _ in range(1000))
+        outcomes = client.producer("examples", linger=0.005).send_all(
+            Message(TOPIC, b"many") for _ in range(1000)
+        )
         failed = [outcome for outcome in outcomes if isinstance(outcome, RocketMQError)]
         print(f"many at once: {len(outcomes)} outcomes, {len(failed)} of them errors")
         if failed:

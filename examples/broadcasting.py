@@ -13,7 +13,7 @@ import tempfile
 
 import trio
 
-from rocketmq_py import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_py import Message, Producer, PushConsumer, ReceivedMessage
 
 TOPIC = "BroadcastingTest"
 
@@ -43,7 +43,7 @@ async def run_member(address: str | None, name: str, folder: str) -> None:
             broadcasting=True,
             instance_name=name,
             local_offsets=folder,  # default: ~/.rocketmq_offsets
-            consume_from=ConsumeFrom.FIRST,
+            consume_from="earliest",
         ) as consumer,
         trio.open_nursery() as nursery,
     ):

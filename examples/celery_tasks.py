@@ -1,6 +1,6 @@
 """Run Celery tasks over RocketMQ. The tasks themselves also send messages.
 
-    pip install 'rocketmq-py[celery]'
+    pip install "./rocketmq-py[celery]"
     NAMESRV_ADDR=10.0.0.1:9876 celery -A examples.celery_tasks worker
     NAMESRV_ADDR=10.0.0.1:9876 python -c "from examples.celery_tasks import order; order.delay(1)"
 

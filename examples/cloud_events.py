@@ -1,6 +1,6 @@
 """CloudEvents as messages: one in binary mode, one in structured mode.
 
-    pip install rocketmq-py[cloudevents]
+    pip install "./rocketmq-py[cloudevents]"
     python examples/cloud_events.py [NAMESRV]
 
 NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
@@ -14,7 +14,6 @@ import sys
 
 from cloudevents.core.v1.event import CloudEvent
 
-from rocketmq_py import StartPosition
 from rocketmq_py.blocking import Client
 from rocketmq_py.integrations.cloudevents import from_message, to_binary, to_structured
 
@@ -36,7 +35,7 @@ def main(address: str | None) -> None:
             producer.send(to_structured(event, TOPIC, tags="placed"))
         with (
             client.reader() as reader,
-            reader.open(TOPIC, start=StartPosition.BEGINNING) as messages,
+            reader.open(TOPIC, start="earliest") as messages,
         ):
             for message in itertools.islice(messages, 2):
                 received = from_message(message)

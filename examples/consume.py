@@ -12,7 +12,7 @@ import sys
 
 import trio
 
-from rocketmq_py import ConsumeFrom, PushConsumer, ReceivedMessage
+from rocketmq_py import PushConsumer, ReceivedMessage
 
 TOPIC = "TopicTest"
 
@@ -33,7 +33,7 @@ async def stop_on_signal(consumer: PushConsumer) -> None:
 async def main(address: str | None) -> None:
     """Consume until a signal arrives."""
     async with (
-        PushConsumer(address, group="examples", consume_from=ConsumeFrom.FIRST, concurrency=10) as consumer,
+        PushConsumer(address, group="examples", consume_from="earliest", concurrency=10) as consumer,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(stop_on_signal, consumer)

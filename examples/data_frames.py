@@ -1,6 +1,6 @@
 """Send a data frame as messages, and read messages into a data frame.
 
-    pip install rocketmq-py[data-frames] pandas
+    pip install "./rocketmq-py[data-frames]" pandas
     python examples/data_frames.py [NAMESRV]
 
 NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
@@ -28,7 +28,7 @@ def main(address: str | None) -> None:
         {
             "body": [json.dumps(sale) for sale in sales],
             "tags": [f"shop-{sale['shop']}" for sale in sales],
-            "shardingKey": [sale["shop"] for sale in sales],
+            "sharding_key": [sale["shop"] for sale in sales],
         }
     )
     with Client(address) as client:

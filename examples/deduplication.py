@@ -15,7 +15,7 @@ from pathlib import Path
 
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py import Client, Message, ReceivedMessage
 from rocketmq_py.deduplication import Deduplicate, SQLiteStore
 
 TOPIC, GROUP = "Shop", "example-storing"
@@ -37,7 +37,7 @@ async def main(address: str | None, database: Path) -> None:
             for name in ("book", "book", "lamp", "lamp", "chair"):
                 await producer.send(Message(TOPIC, name.encode(), keys=f"order-{name}"))
         async with (
-            client.push_consumer(GROUP, consume_from=ConsumeFrom.FIRST, orderly=True) as consumer,
+            client.push_consumer(GROUP, consume_from="earliest", orderly=True) as consumer,
             trio.open_nursery() as nursery,
         ):
             deduplicate = Deduplicate(store, key="keys", claim_timeout=1)

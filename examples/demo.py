@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_py import Client, Message, Producer, PushConsumer, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.relay import MESSAGE_ID, Relay, wait_in
 
@@ -59,7 +59,7 @@ async def consume(address: str, wanted: int) -> set[bytes]:
     bodies: set[bytes] = set()
     began = time.perf_counter()
 
-    async with PushConsumer(address, group="demo-consumers", consume_from=ConsumeFrom.FIRST) as consumer:
+    async with PushConsumer(address, group="demo-consumers", consume_from="earliest") as consumer:
 
         async def handle(message: ReceivedMessage) -> None:
             bodies.add(message.body)
@@ -76,7 +76,7 @@ async def consume(address: str, wanted: int) -> set[bytes]:
 
 async def tail(address: str) -> set[bytes]:
     """Print the topic with the command line tool. Return the bodies."""
-    arguments = ["tail", "-n", address, "-t", TOPIC, "-o", "beginning", "-e", "-f", r"%b[%p]@%o\t%g\t%s\n"]
+    arguments = ["tail", "-n", address, "-t", TOPIC, "-o", "earliest", "-e", "-f", r"%b[%p]@%o\t%g\t%s\n"]
     say(f"\n$ {shlex.join(['rocketmq-py', *arguments])}")
     ended = await trio.run_process([sys.executable, "-m", "rocketmq_py", *arguments], capture_stdout=True)
     lines = ended.stdout.splitlines()
@@ -90,7 +90,7 @@ async def relay(address: str) -> bool:
     """Delay a message with a relay, as on 4.x brokers. Return whether it arrived once and not early."""
     say("\nA relay, which keeps delayed messages in RocksDB and works with any broker:")
     if find_spec("rocksdict") is None:
-        say("  not shown: pip install 'rocketmq-py[relay]'")
+        say("  not shown: install rocketmq-py[relay]")
         return True
     with TemporaryDirectory() as store:
         async with Client(address) as client, client.admin() as admin, client.producer("demo") as producer:
@@ -101,7 +101,7 @@ async def relay(address: str) -> bool:
             say(f"  delayed    in topic {BUFFER}, due in {DELAY_MS / 1000} s, id {sent.message_id}")
             async with (
                 Relay(client, topic=BUFFER, store=store),
-                PushConsumer(client, group="demo-late", consume_from=ConsumeFrom.FIRST) as consumer,
+                PushConsumer(client, group="demo-late", consume_from="earliest") as consumer,
             ):
                 came: list[tuple[str, int]] = []
 

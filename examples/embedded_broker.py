@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from rocketmq_py import ConsumeFrom, Message, Producer, PushConsumer, Reader, ReceivedMessage, StartPosition
+from rocketmq_py import Message, Producer, PushConsumer, Reader, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
 
 
@@ -21,7 +21,7 @@ async def convert_prices(address: str, rate: float) -> None:
     """The code under test: read prices in euros from one topic and send them in dollars to another."""
     async with (
         Producer(address, group="converter") as producer,
-        PushConsumer(address, group="converter", consume_from=ConsumeFrom.FIRST) as consumer,
+        PushConsumer(address, group="converter", consume_from="earliest") as consumer,
     ):
 
         async def convert(message: ReceivedMessage) -> None:
@@ -46,7 +46,7 @@ async def test_prices_are_converted(broker: EmbeddedBroker, nursery: trio.Nurser
     async with Producer(address, group="test") as producer, Reader(address) as reader:
         await producer.send(Message("Euros", b"10", keys="book"))
         await producer.send(Message("Dollars", b"0"))  # creates the topic, so that it can be opened now
-        async with reader.open("Dollars", start=StartPosition.END) as prices:
+        async with reader.open("Dollars", start="latest") as prices:
             nursery.start_soon(convert_prices, address, 1.1)
             async for price in prices:
                 assert (price.body, price.keys) == (b"11.00", ("book",))

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Response
 
-from rocketmq_py import ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py import Message, ReceivedMessage
 from rocketmq_py.aio import Client
 
 TOPIC = "Orders"
@@ -32,7 +32,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with (
         Client() as client,
         client.producer("shop") as producer,
-        client.push_consumer("billing", consume_from=ConsumeFrom.FIRST) as consumer,
+        client.push_consumer("billing", consume_from="earliest") as consumer,
     ):
         consumer.subscribe(TOPIC)
         app.state.producer, app.state.consumer = producer, consumer

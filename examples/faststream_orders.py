@@ -1,6 +1,6 @@
 """A FastStream application: it bills orders in order, answers questions, and archives bills in batches.
 
-    pip install rocketmq-py[faststream] faststream[cli]
+    pip install "./rocketmq-py[faststream]"
     faststream run examples.faststream_orders:app
     python -m examples.faststream_orders 10
 
@@ -36,21 +36,21 @@ class Bill(BaseModel):
     order: int
 
 
-@broker.subscriber("FastStreamOrders", group="faststream-billing", orderly=True, consume_from="first")
+@broker.subscriber("FastStreamOrders", group="faststream-billing", orderly=True, consume_from="earliest")
 @broker.publisher("FastStreamBills", schema=Bill)
 async def bill(order: Order) -> RocketMQResponse:
     """Bill an order. The orders of a customer are billed one after the other."""
     return RocketMQResponse(Bill(order=order.number), keys=f"order-{order.number}")
 
 
-@broker.subscriber("FastStreamBills", group="faststream-archive", batch=True, consume_from="first")
+@broker.subscriber("FastStreamBills", group="faststream-archive", batch=True, consume_from="earliest")
 async def archive(bills: list[Bill], message: RocketMQMessage) -> None:
     """Archive bills. An exception has the whole batch delivered again."""
     for one, received in zip(bills, message.received, strict=True):
         print(f"order {one.order} is billed, {received.keys[0]}", flush=True)
 
 
-@broker.subscriber("FastStreamQuestions", group="faststream-answers", consume_from="first")
+@broker.subscriber("FastStreamQuestions", group="faststream-answers", consume_from="earliest")
 async def answer(question: str) -> str:
     """Answer a question: the result is the reply to a request."""
     return question.upper()

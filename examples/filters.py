@@ -12,7 +12,7 @@ import sys
 
 import trio
 
-from rocketmq_py import Client, Message, StartPosition
+from rocketmq_py import Client, Message
 from rocketmq_py.errors import SqlFilterRefusedError
 
 TOPIC = "FiltersTest"
@@ -31,7 +31,7 @@ async def read(client: Client, count: int, tags: str = "*", *, sql: str | None =
     """Read matching messages. Every consumer's ``subscribe`` takes the same tags and SQL filters."""
     async with (
         client.reader() as reader,
-        reader.open(TOPIC, tags, sql=sql, start=StartPosition.BEGINNING) as messages,
+        reader.open(TOPIC, tags, sql=sql, start="earliest") as messages,
     ):
         return sorted([int((await anext(messages)).body) for _ in range(count)])
 

@@ -15,7 +15,7 @@ from contextlib import closing
 
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, ConsumeLater, Message, ReceivedMessage
+from rocketmq_py import Client, ConsumeLater, Message, ReceivedMessage
 
 TOPIC = "ListsTest"
 
@@ -57,7 +57,7 @@ async def main(address: str | None) -> None:
                 await producer.send_batch([Message(TOPIC, b"%d" % number) for number in range(100)])
             async with (
                 client.push_consumer(
-                    "examples-lists", batch_size=32, concurrency=1, consume_from=ConsumeFrom.FIRST
+                    "examples-lists", batch_size=32, concurrency=1, consume_from="earliest"
                 ) as consumer,
                 trio.open_nursery() as nursery,
             ):

@@ -9,7 +9,7 @@ import sys
 
 import trio
 
-from rocketmq_py import AssignmentListener, Client, ConsumeFrom, LitePullConsumer, Message, MessageQueue
+from rocketmq_py import AssignmentListener, Client, LitePullConsumer, Message, MessageQueue
 
 TOPIC = "LitePullTest"
 
@@ -37,7 +37,7 @@ async def send(client: Client) -> str:
 async def poll_everything(client: Client) -> None:
     """Share the topic's queues with the group. Each poll commits the messages of the previous poll."""
     async with client.lite_pull_consumer(
-        "examples-lite-pull", consume_from=ConsumeFrom.FIRST, assignment_listener=Changes()
+        "examples-lite-pull", consume_from="earliest", assignment_listener=Changes()
     ) as consumer:
         consumer.subscribe(TOPIC)
         count = 0
@@ -51,7 +51,7 @@ async def read_a_queue_again(client: Client) -> None:
     async with LitePullConsumer(client, group="examples-again", auto_commit=False) as consumer:
         queue, *_ = await consumer.queues(TOPIC)
         await consumer.assign([queue])
-        await consumer.seek_to_begin(queue)
+        await consumer.seek(queue, "earliest")
         messages = await consumer.poll(max_messages=3)
         await consumer.commit()
         print(f"read {len(messages)} again; committed {await consumer.committed(queue)}")
@@ -59,8 +59,8 @@ async def read_a_queue_again(client: Client) -> None:
 
 async def look_up(client: Client, message_id: str) -> None:
     """Look up single messages, without a group."""
-    async with client.reader() as reader:
-        message = await reader.message(message_id)
+    async with client.admin() as admin, client.reader() as reader:
+        message = await admin.messages.get(message_id)
         print(f"by its id: {message.body!r}" if message else "by its id: it is gone")
         (queue, (first, end)), *_ = (await reader.offsets(TOPIC)).items()
         bodies = [message.body async for message in reader.range(queue, max(first, end - 2), end)]

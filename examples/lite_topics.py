@@ -13,8 +13,7 @@ import sys
 import trio
 
 from rocketmq_py import Client, Message, ReceivedMessage
-from rocketmq_py.admin import MessageType
-from rocketmq_py.errors import GroupExistsError, TopicExistsError
+from rocketmq_py.admin import AlreadyExistsError, MessageType
 
 PARENT, GROUP = "LiteTest", "lite-examples"
 
@@ -25,7 +24,7 @@ async def prepare(client: Client) -> None:
         try:
             await admin.topics.create(PARENT, queues=4, message_type=MessageType.LITE)
             await admin.groups.create(GROUP, attributes={"lite.bind.topic": PARENT})
-        except (TopicExistsError, GroupExistsError):
+        except AlreadyExistsError:
             pass
 
 
@@ -33,7 +32,7 @@ async def main(address: str | None) -> None:
     """Send three messages to each of two sessions, and handle those of the subscribed one."""
     async with Client(address) as client:
         await prepare(client)
-        async with client.lite_push_consumer(GROUP, parent=PARENT) as consumer:
+        async with client.lite_topic_push_consumer(GROUP, parent=PARENT) as consumer:
             await consumer.subscribe_lite("session-1")
 
             async with client.producer("examples") as producer:

@@ -12,7 +12,6 @@ import json
 import logging
 import sys
 
-from rocketmq_py import StartPosition
 from rocketmq_py.blocking import Reader
 from rocketmq_py.integrations.log_handler import RocketMQHandler
 
@@ -34,7 +33,7 @@ def main(address: str | None) -> None:
 
     with (
         Reader(address) as reader,
-        reader.open(TOPIC, "ERROR", start=StartPosition.BEGINNING) as errors,
+        reader.open(TOPIC, "ERROR", start="earliest") as errors,
     ):
         record = json.loads(next(errors).body)
         print(f"{record['level']} of {record['logger']}: {record['message']} (order {record['order']})")

@@ -1,6 +1,6 @@
 """Metrics of a producer and a consumer for Prometheus, without OpenTelemetry.
 
-    pip install rocketmq-py[prometheus]
+    pip install "./rocketmq-py[prometheus]"
     python examples/metrics.py [NAMESRV [PORT]]
 
 Prometheus scrapes the printed URL. ``examples/metrics_dashboard.json`` is a dashboard for Grafana: import it,
@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, start_http_server
 
-from rocketmq_py import ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py import Message, ReceivedMessage
 from rocketmq_py.aio import Client
 from rocketmq_py.integrations.prometheus import RocketMQCollector
 
@@ -35,7 +35,7 @@ async def main(address: str | None, port: int) -> None:
     async with (
         Client(address) as client,
         client.producer("shop") as producer,
-        client.push_consumer("billing", consume_from=ConsumeFrom.FIRST) as consumer,
+        client.push_consumer("billing", consume_from="earliest") as consumer,
     ):
         registry.register(RocketMQCollector(producer, consumer))
         consumer.subscribe("Orders")

@@ -1,6 +1,6 @@
 """Observe a consumer: hooks, statistics, RocketMQ message traces and OpenTelemetry spans.
 
-    pip install rocketmq-py[opentelemetry] opentelemetry-sdk
+    pip install "./rocketmq-py[opentelemetry]" opentelemetry-sdk
     python examples/observing_consumer.py [NAMESRV]
 
 NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
@@ -16,7 +16,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from rocketmq_py import Client, ConsumeContext, ConsumeFrom, ConsumerHook, Message, ReceivedMessage, Suspend
+from rocketmq_py import Client, Message, ReceivedMessage, Suspend
+from rocketmq_py.hooks import ConsumeContext, ConsumerHook
 from rocketmq_py.telemetry import TelemetryConsumerHook, TelemetryProducerHook
 
 TOPIC = "ObservedTest"
@@ -50,7 +51,7 @@ async def main(address: str | None) -> None:
             return None
 
         async with client.push_consumer(
-            "examples-observed", orderly=True, consume_from=ConsumeFrom.FIRST, trace=True
+            "examples-observed", orderly=True, consume_from="earliest", trace=True
         ) as consumer:
             consumer.add_hook(TelemetryConsumerHook(provider))
             consumer.add_hook(Audit())

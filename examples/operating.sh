@@ -32,7 +32,7 @@ eventually() {
 
 has() { grep -q -e "$1"; }
 lag_is() { rocketmq-py check lag billing | has " lag $1, "; }
-dead_letters_have() { rocketmq-py dlq list billing -o json | has "$1"; }
+dead_letters_have() { rocketmq-py dlq list billing --json | has "$1"; }
 
 say "Name the cluster: one context for the operator, one for the application"
 rocketmq-py config set operator "name_servers=$NAMESRV" "ca=$CA" "cert=$CERT" \
@@ -46,8 +46,8 @@ say "Set up: a topic, a group, and permissions to use them"
 eventually rocketmq-py broker list
 refused rocketmq-py send -t Orders "no topic is there yet"
 rocketmq-py topic create Orders --queues 4
-rocketmq-py group create billing --retries 1
-if rocketmq-py broker list -o json | has '"version": "5'; then
+rocketmq-py group create billing --max-reconsume-times 1
+if rocketmq-py broker list --json | has '"version": "5'; then
     rocketmq-py acl user create "$SHOP" --password "@$SHOP_SECRET"
     rocketmq-py acl allow "$SHOP" Topic:Orders Pub Sub Get
     rocketmq-py acl allow "$SHOP" Group:billing Sub
@@ -57,7 +57,7 @@ eventually rocketmq-py topic describe Orders
 
 say "Use it"
 seq 1 100 | rocketmq-py send -C shop -t Orders --template -k 'order-{n}'
-rocketmq-py tail -C shop -t Orders -G billing -o beginning -c 100 | sort -n | tail -1 | has 100
+rocketmq-py tail -C shop -t Orders -G billing -o earliest -c 100 | sort -n | tail -1 | has 100
 eventually lag_is 0
 refused rocketmq-py send -C shop -t Payments "this topic does not exist"
 
@@ -79,7 +79,7 @@ rocketmq-py topic alter Orders --permission RW
 eventually rocketmq-py send -C shop -t Orders "written again"
 rocketmq-py tail -C shop -t Orders -G billing -c 1
 
-if rocketmq-py broker list -o json | has '"version": "5'; then
+if rocketmq-py broker list --json | has '"version": "5'; then
     say "Fault: the application is denied access. Repair: its permissions"
     rocketmq-py acl deny "$SHOP" Topic:Orders Pub
     refused rocketmq-py send -C shop -t Orders "denied"

@@ -12,7 +12,8 @@ import sys
 
 import trio
 
-from rocketmq_py import Message, Producer, SelectByHash
+from rocketmq_py import Message, Producer
+from rocketmq_py.selectors import SelectByHash
 
 TOPIC = "OrderedTest"
 STEPS = ("placed", "paid", "shipped")

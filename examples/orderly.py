@@ -12,7 +12,8 @@ import sys
 
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage, SelectByHash, Suspend
+from rocketmq_py import Client, Message, ReceivedMessage, Suspend
+from rocketmq_py.selectors import SelectByHash
 
 TOPIC = "OrderlyTest"
 STEPS = ("placed", "paid", "shipped")
@@ -48,9 +49,7 @@ async def main(address: str | None) -> None:
                     message = Message(TOPIC, f"order-{order} {step}".encode())
                     await producer.send(message, queue=SelectByHash(f"order-{order}"))
         async with (
-            client.push_consumer(
-                "examples-orderly", orderly=True, consume_from=ConsumeFrom.FIRST
-            ) as consumer,
+            client.push_consumer("examples-orderly", orderly=True, consume_from="earliest") as consumer,
             trio.open_nursery() as nursery,
         ):
             consumer.subscribe(TOPIC)

@@ -46,8 +46,8 @@ TOPICS = {
 SESSION = (
     """rocketmq-py send -v -t Orders --tag paid -k order-7 '{"item": "lamp", "total": 12.5}'""",
     "seq 1 5000 | rocketmq-py send -t Orders",
-    "rocketmq-py tail -t Orders -o beginning -e --tag paid -f '%b/%p@%o  %k  %s\\n'",
-    "rocketmq-py tail -t Orders -G billing -o beginning -c 3",
+    "rocketmq-py tail -t Orders -o earliest -e --tag paid -f '%b/%p@%o  %k  %s\\n'",
+    "rocketmq-py tail -t Orders -G billing -o earliest -c 3",
     "rocketmq-py group describe billing",
 )
 """The commands of the picture ``session``, which run one after the other on a broker with an empty topic."""

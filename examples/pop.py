@@ -12,7 +12,7 @@ import sys
 
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message
+from rocketmq_py import Client, Message
 
 TOPIC = "PopTest"
 
@@ -26,7 +26,7 @@ async def main(address: str | None) -> None:
                 result = await producer.send(Message(TOPIC, name.encode()), queue=queue)
                 queue = result.queue
 
-        async with client.pop_consumer("pop-examples", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with client.pop_consumer("pop-examples", consume_from="earliest") as consumer:
             consumer.subscribe(TOPIC)
             left = 3
             while left:

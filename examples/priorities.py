@@ -1,8 +1,9 @@
-"""Two ways to build priorities on RocketMQ: by topic, and by queue.
+"""Two ways to separate urgent messages on any broker: by topic, and by queue.
 
     python examples/priorities.py [NAMESRV]
 
-RocketMQ delivers each queue in order and has no priorities. Separate urgent messages from the others instead:
+Brokers from 5.4.0 have priorities: pop consumers of a topic of type PRIORITY receive messages with a higher
+``Message.priority`` first. For older brokers and other consumers, separate urgent messages from the others:
 either in their own topic with dedicated consumers, or in their own queues, which ordinary senders avoid.
 
 NAMESRV is ``host:port`` of a name server. Without it, NAMESRV_ADDR is read from the environment, else
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, MessageQueue, ReceivedMessage
+from rocketmq_py import Client, Message, MessageQueue, ReceivedMessage
 
 TOPICS = {"urgent": "PaymentUrgent", "ordinary": "PaymentOrdinary"}
 SHARED_TOPIC = "PaymentByQueues"
@@ -49,8 +50,8 @@ async def by_topics(client: Client) -> None:
         for number in range(10):
             await producer.submit(Message(TOPICS["urgent"], b"%d" % number))
     async with (
-        client.push_consumer("pay-urgent", consume_from=ConsumeFrom.FIRST, concurrency=20) as urgent,
-        client.push_consumer("pay-ordinary", consume_from=ConsumeFrom.FIRST, concurrency=2) as ordinary,
+        client.push_consumer("pay-urgent", consume_from="earliest", concurrency=20) as urgent,
+        client.push_consumer("pay-ordinary", consume_from="earliest", concurrency=2) as ordinary,
         trio.open_nursery() as nursery,
     ):
         urgent.subscribe(TOPICS["urgent"])

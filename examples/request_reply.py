@@ -12,17 +12,17 @@ import sys
 
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py import Client, Message, PushConsumer, ReceivedMessage
 
 TOPIC = "RequestTest"
 
 
-async def answer(address: str | None, *, task_status: trio.TaskStatus[None]) -> None:
+async def answer(address: str | None, *, task_status: trio.TaskStatus[PushConsumer]) -> None:
     """Run the service: reply to each request with its text in capitals."""
     async with (
         Client(address) as client,
         client.producer("example-repliers") as producer,
-        client.push_consumer("example-service", consume_from=ConsumeFrom.FIRST) as consumer,
+        client.push_consumer("example-service", consume_from="earliest") as consumer,
     ):
 
         async def handle(request: ReceivedMessage) -> None:
@@ -32,7 +32,7 @@ async def answer(address: str | None, *, task_status: trio.TaskStatus[None]) -> 
             while TOPIC not in await reader.topics():  # noqa: ASYNC110  # created by the first send
                 await trio.sleep(0.05)
         consumer.subscribe(TOPIC)
-        task_status.started()
+        task_status.started(consumer)
         await consumer.run(handle)
 
 
@@ -43,7 +43,7 @@ async def main(address: str | None) -> None:
             # The timeout covers request and reply. It raises ReplyTimeoutError.
             # `await producer.request(…)` sends a request and waits for its reply in one call.
             first = await producer.submit_request(Message(TOPIC, b"are you there?"), timeout=30)
-            await nursery.start(answer, address)
+            service: PushConsumer = await nursery.start(answer, address)
             print((await first).body.decode())
 
             pending = [
@@ -51,7 +51,7 @@ async def main(address: str | None) -> None:
                 for number in range(10)
             ]
             print(", ".join([(await one).body.decode() for one in pending]))
-        nursery.cancel_scope.cancel()
+        service.stop()  # the handler of the last request may still be running
 
 
 if __name__ == "__main__":

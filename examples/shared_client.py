@@ -11,7 +11,7 @@ import sys
 
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py import Client, Message, ReceivedMessage
 
 TOPIC = "Orders"
 ORDERS = 5
@@ -25,7 +25,7 @@ async def main(address: str | None) -> None:
         Client(address) as client,
         client.producer("shop") as shop,
         client.producer("billing") as billing,
-        client.push_consumer("billing", consume_from=ConsumeFrom.FIRST) as consumer,
+        client.push_consumer("billing", consume_from="earliest") as consumer,
     ):
 
         async def send_bill(order: ReceivedMessage) -> None:

@@ -21,8 +21,10 @@ def main(server: str, address: str, topic: str) -> None:
         options = {"nameServer": address, "topic": topic}
         orders.write.format("rocketmq").mode("append").options(**options).save()
         messages = spark.read.format("rocketmq").options(**options).load()
-        for row in messages.selectExpr("keys", "cast(body AS string) AS body").sort("keys").collect():
-            print(f"{row.keys}: {row.body}")
+        for row in (
+            messages.selectExpr("keys[0] AS key", "cast(body AS string) AS body").sort("key").collect()
+        ):
+            print(f"{row.key}: {row.body}")
     finally:
         spark.stop()
 

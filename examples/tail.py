@@ -11,7 +11,7 @@ import sys
 
 import trio
 
-from rocketmq_py import Reader, StartPosition
+from rocketmq_py import Position, Reader
 
 TOPIC = "TopicTest"
 
@@ -19,7 +19,7 @@ TOPIC = "TopicTest"
 async def main(address: str | None) -> None:
     """Print the last ten messages and the offset range of each queue."""
     async with Reader(address) as reader:
-        async with reader.open(TOPIC, start=StartPosition.last(10), stop_at_end=True) as messages:
+        async with reader.open(TOPIC, start=Position.last(10), stop_at_end=True) as messages:
             async for message in messages:
                 print(f"{message.store_time_ms} {message.tags or '-'} {message.body!r}")
         for queue, (first, end) in (await reader.offsets(TOPIC)).items():

@@ -1,6 +1,6 @@
 """Taskiq tasks: workers bill orders, and a delayed task follows them.
 
-    pip install rocketmq-py[taskiq]
+    pip install "./rocketmq-py[taskiq]"
     taskiq worker examples.taskiq_tasks:broker
     python -m examples.taskiq_tasks 10
 

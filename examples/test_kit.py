@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import trio
 
-from rocketmq_py import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_py import Message, Producer, PushConsumer, ReceivedMessage
 from rocketmq_py.blocking import Producer as BlockingProducer
 from rocketmq_py.testing import TestBroker, World, simulate
 
@@ -18,7 +18,7 @@ async def convert_prices(address: str, rate: float) -> None:
     """The code under test: read prices in euros from one topic and send them in dollars to another."""
     async with (
         Producer(address, group="converter", try_timeout=1.0) as producer,
-        PushConsumer(address, group="converter", consume_from=ConsumeFrom.FIRST) as consumer,
+        PushConsumer(address, group="converter", consume_from="earliest") as consumer,
     ):
 
         async def convert(message: ReceivedMessage) -> None:

@@ -1,6 +1,6 @@
 """Trace sent messages: RocketMQ message traces and OpenTelemetry spans.
 
-    pip install rocketmq-py[opentelemetry] opentelemetry-sdk
+    pip install "./rocketmq-py[opentelemetry]" opentelemetry-sdk
     python examples/traced.py [NAMESRV]
 
 RocketMQ's console and ``mqadmin queryMsgTraceById`` show message traces. The application's OpenTelemetry
@@ -19,7 +19,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from rocketmq_py import Message, Producer, ProducerHook, SendContext
+from rocketmq_py import Message, Producer
+from rocketmq_py.hooks import ProducerHook, SendContext
 from rocketmq_py.telemetry import TelemetryProducerHook
 
 TOPIC = "TracedTest"

@@ -14,7 +14,7 @@ import sys
 import attrs
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py import Client, Message, ReceivedMessage
 from rocketmq_py.codecs import MESSAGEPACK
 
 TOPIC, GROUP = "Orders", "example-billing"
@@ -44,7 +44,7 @@ async def main(address: str | None) -> None:
             orders.append(order)
 
         async with (
-            client.push_consumer(GROUP, consume_from=ConsumeFrom.FIRST) as consumer,
+            client.push_consumer(GROUP, consume_from="earliest") as consumer,
             client.admin() as admin,
             trio.open_nursery() as nursery,
         ):

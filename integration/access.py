@@ -22,3 +22,12 @@ SETTINGS_OF_5 = {
     "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
     "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
 }
+SETTINGS_OF_PROXIES = {
+    **{name: value for name, value in SETTINGS_OF_5.items() if name != "initAuthenticationUser"},
+    "authenticationEnabled": True,
+    "authorizationEnabled": True,
+    "authenticationMetadataProvider": "org.apache.rocketmq.proxy.auth.ProxyAuthenticationMetadataProvider",
+    "authorizationMetadataProvider": "org.apache.rocketmq.proxy.auth.ProxyAuthorizationMetadataProvider",
+    "enableAclRpcHookForClusterMode": True,
+}
+"""For proxies in front of such brokers."""

@@ -5,6 +5,9 @@
 
     {"from": "client" | "server", "peer": "namesrv" | "broker", "code": 105, "hex": "0000…"}
 
+``endpoint/java-5.5.0.jsonl`` has those of a client with the endpoint of a managed service, a namespace in
+its host, a second namespace, and credentials.
+
 ``code`` is the request's code; for an answer, that of the request it answers. The frames are as they were on
 the wire but for one thing: the client reaches the broker through a recording proxy, and where an answer names
 the broker's port, the proxy's stands instead (it has as many digits).
@@ -15,6 +18,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +29,7 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.clusters.local import start_local_cluster
 from integration.clusters.ports import free_ports
-from integration.java.peer import CLIENT_OF_SERVER, QUICK, run_java_async
+from integration.java.peer import CLIENT_OF_SERVER, QUICK, java_peer, run_java_async
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data" / "frames"
 
@@ -192,8 +196,43 @@ async def capture(cluster: Cluster, serialization: str) -> list[str]:
     return recorder.lines
 
 
+INSTANCE = "MQ_INST_1380_BbXb"
+"""The namespace in the host of the endpoint."""
+_HOST = f"{INSTANCE}.cn-hangzhou.example.com"
+
+
+async def capture_endpoint(cluster: Cluster) -> list[str]:
+    """Run a producer and a consumer of Java through proxies; return the lines of the frames kept."""
+    recorder = Recorder()
+    (broker,) = (int(address.rpartition(":")[2]) for address in cluster.brokers.values())
+    name_server = int(cluster.name_servers.rpartition(":")[2])
+    shown_name_server, shown_broker = free_ports(2)
+    ports = (broker, shown_broker)
+    version = CLIENT_OF_SERVER[cluster.version]
+    with tempfile.TemporaryDirectory() as folder:
+        hosts = Path(folder) / "hosts"
+        hosts.write_text(f"127.0.0.1 {_HOST}\n")
+        jvm = [*QUICK, f"-Djdk.net.hosts.file={hosts}"]
+        access = [
+            "--namesrv", f"http://{_HOST}:{shown_name_server}", "--namespace-v2", "rmq-cn-1",
+            "--access-key", "the-key", "--secret-key", "the-secret", "--security-token", "the-token",
+            "--topic", "EndpointTopic", "--group", "endpoint-group",
+        ]  # fmt: skip
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_proxy, recorder, "namesrv", name_server, ports, shown_name_server)
+            await nursery.start(_proxy, recorder, "broker", broker, ports, shown_broker)
+            await run_java_async(version, "Send", *access, "--body", "x", "--count", "2", jvm=jvm)
+            consumer = ["--fail-first", "--trace", "RMQ_SYS_TRACE_TOPIC"]
+            async with java_peer(version, "Consume", *access, *consumer, jvm=jvm) as peer:
+                for _ in range(5):  # that it is ready, and both messages twice
+                    print(await peer.next_line())
+                await peer.leave()
+            nursery.cancel_scope.cancel()
+    return recorder.lines
+
+
 def main() -> None:
-    """Capture all four combinations of client and serialization."""
+    """Capture all four combinations of client and serialization, and a client with an endpoint."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for server, client in CLIENT_OF_SERVER.items():
@@ -203,6 +242,12 @@ def main() -> None:
             path = folder / f"java-{client}-{serialization.lower()}.jsonl"
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
             print(f"{path}: {len(lines)} frames, {path.stat().st_size:,} bytes")
+    with start_local_cluster("5.5.0", settings=_SETTINGS) as cluster:
+        lines = trio.run(capture_endpoint, cluster)
+    path = folder / "endpoint" / "java-5.5.0.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"{path}: {len(lines)} frames, {path.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

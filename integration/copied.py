@@ -38,7 +38,9 @@ def fill(cluster: Cluster, topics: Sequence[str], count: int) -> None:
     """Send messages with the bodies 0 to ``count`` - 1, spread over topics that were created."""
     next_topic = itertools.cycle(topics)
     # A long timeout, because a send that is repeated after a timeout may be stored twice.
-    with blocking.BatchingProducer(cluster.name_servers, group="filling", send_timeout=60.0) as producer:
+    with blocking.Producer(
+        cluster.name_servers, group="filling", send_timeout=60.0, linger=0.005
+    ) as producer:
         for begin in range(0, count, _PORTION):
             portion = range(begin, min(begin + _PORTION, count))
             messages = [Message(next(next_topic), b"%d" % number, keys=f"k{number}") for number in portion]

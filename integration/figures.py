@@ -288,7 +288,7 @@ async def name_server_settings(scene: Scene) -> Mapping[str, str]:
 async def group_settings(scene: Scene) -> list[list[str]]:
     described = await scene.admin.groups.describe(LAGGING)
     return [
-        [str(one.consume_enable).lower(), str(one.broadcast_enable).lower(), str(one.retries)]
+        [str(one.consume_enable).lower(), str(one.broadcast_enable).lower(), str(one.max_reconsume_times)]
         for one in described.settings.values()
     ]
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import trio
 
-from rocketmq_py import ConsumeFrom, PushConsumer, ReceivedMessage
+from rocketmq_py import PushConsumer, ReceivedMessage
 from rocketmq_py.message import MessageQueue
 
 HELD = 300
@@ -78,15 +78,15 @@ async def main(address: str, group: str, topic: str, journal: str, name: str, mo
         await trio.lowlevel.checkpoint()
         writer.write(")", message.queue, message.queue_offset, message.body)
 
-    options: dict[str, Any] = {"consume_concurrently_max_span": HELD}
+    options: dict[str, Any] = {"consume_max_span": HELD}
     if mode == "orderly":
-        options = {"orderly": True, "lock_interval": LOCK_LIFE / 2, "lock_max_live_time": LOCK_LIFE}
+        options = {"orderly": True, "lock_max_live_time": LOCK_LIFE}
     async with (
         trio.open_nursery() as nursery,
         PushConsumer(
             address,
             group=group,
-            consume_from=ConsumeFrom.FIRST,
+            consume_from="earliest",
             pull_threshold_for_queue=HELD,
             pull_batch_size=PULLED,
             route_refresh_interval=1.0,

@@ -17,7 +17,8 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.clusters.provider import VERSIONS, start_cluster
 from integration.java.peer import client_for, run_java_async
-from rocketmq_py import Client, ConsumeFrom, Message, MessageQueue, PushConsumer, ReceivedMessage
+from rocketmq_py import Client, Message, MessageQueue, PushConsumer, ReceivedMessage
+from rocketmq_py.client import core_of
 
 PATIENCE = 90
 
@@ -84,7 +85,7 @@ async def running(
 ) -> AsyncIterator[PushConsumer]:
     """Run a consumer for the duration of the block."""
     consumer = PushConsumer(
-        cluster.name_servers, group=group, consume_from=ConsumeFrom.FIRST, orderly=orderly, commit_interval=1
+        cluster.name_servers, group=group, consume_from="earliest", orderly=orderly, commit_interval=1
     )
     async with consumer, trio.open_nursery() as nursery:
         consumer.subscribe(topic)
@@ -113,14 +114,14 @@ async def show_all(cluster: Cluster, topic: str, group: str, show: Callable[[str
 
     async with Client(cluster.name_servers) as client:
         for address in cluster.brokers.values():
-            await client.brokers.create_topic(address, topic, queues=4)
-        began_ms = client.now_ms()
+            await core_of(client).brokers.create_topic(address, topic, queues=4)
+        began_ms = core_of(client).now_ms()
         await send(client, topic, range(40))
         async with running(cluster, group, topic, handler) as consumer:
             await handler.until(range(40))
             await until_committed(consumer)
             await run(f"consumerConnection -g {group}")
-            await run(f"consumerStatus -g {group} -i {consumer.client.client_id}")
+            await run(f"consumerStatus -g {group} -i {core_of(consumer).client_id}")
             await run(f"consumerProgress -g {group}")
             await run(f"resetOffsetByTime -g {group} -t {topic} -s {began_ms}")
             await handler.until(range(40), range(40))

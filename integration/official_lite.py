@@ -20,7 +20,7 @@ from rocketmq import (
     ClientConfiguration,
     ConsumeResult,
     Credentials,
-    LitePushConsumer,
+    LiteTopicPushConsumer,
     Message,
     MessageListener,
     Producer,
@@ -46,7 +46,7 @@ def consume(chosen: argparse.Namespace) -> None:
     """Consume the lite topics until SIGTERM."""
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    consumer = LitePushConsumer(configuration(chosen), chosen.group, chosen.topic, PrintingListener())
+    consumer = LiteTopicPushConsumer(configuration(chosen), chosen.group, chosen.topic, PrintingListener())
     consumer.startup()
     for lite_topic in chosen.lite_topics:
         consumer.subscribe_lite(lite_topic)

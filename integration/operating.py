@@ -14,6 +14,7 @@ import trio
 
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Client, Message, blocking
+from rocketmq_py.client import core_of
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.headers import (
     CreateTopicRequest,
@@ -79,7 +80,7 @@ class Operator:
 
         async def create(client: Client) -> None:
             for broker in self.cluster.brokers if brokers is None else brokers:
-                await client.brokers.call(self.cluster.brokers[broker], header)
+                await core_of(client).brokers.call(self.cluster.brokers[broker], header)
 
         self._do(create)
 
@@ -88,9 +89,9 @@ class Operator:
 
         async def delete(client: Client) -> None:
             for address in self.cluster.brokers.values():
-                await client.brokers.call(address, DeleteTopicInBrokerRequest(topic=topic))
+                await core_of(client).brokers.call(address, DeleteTopicInBrokerRequest(topic=topic))
             header = DeleteTopicInNameServerRequest(topic=topic)
-            await client.brokers.call(self.cluster.name_servers, header)
+            await core_of(client).brokers.call(self.cluster.name_servers, header)
 
         self._do(delete)
 
@@ -118,7 +119,7 @@ class Operator:
         """
 
         async def expire(client: Client) -> None:
-            await client.brokers.call(
+            await core_of(client).brokers.call(
                 self.cluster.brokers[queue.broker_name], DeleteExpiredCommitLogRequest()
             )
 

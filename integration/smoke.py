@@ -44,7 +44,7 @@ def main() -> None:
         trio.run(send_on_trio, address)
         with Producer(address, group="smoke") as producer:
             producer.send(Message("Smoke", b"threads"))
-        with LitePullConsumer(address, group="smoke", consume_from="first") as consumer:
+        with LitePullConsumer(address, group="smoke", consume_from="earliest") as consumer:
             consumer.subscribe("Smoke")
             bodies: list[bytes] = []
             while len(bodies) < len(BODIES):

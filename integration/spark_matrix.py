@@ -15,7 +15,7 @@ from pathlib import Path
 from integration.environments import ROOT, environment
 
 VERSIONS = ("4.1.4", "4.2.1")
-"""The newest release of each line other than the pinned one, which `make test` runs."""
+"""The newest release of each line other than the pinned one, which `make test-all` runs."""
 
 
 def python_with(version: str) -> Path:

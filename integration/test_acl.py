@@ -12,19 +12,24 @@ from typing import Any
 import pytest
 import trio
 
-from integration.access import ADMIN, SETTINGS_OF_5
+from integration.access import ADMIN, SETTINGS_OF_5, SETTINGS_OF_PROXIES
 from integration.clusters.cluster import Cluster
 from integration.clusters.plugin import SETTINGS, start_own_cluster
 from integration.clusters.provider import VERSIONS
+from integration.clusters.proxy import Proxy
 from integration.java.peer import client_for, java_peer, run_java_async
-from rocketmq_py import Client, ConsumeFrom, Credentials, Delivery, Message, ReceivedMessage, Serialization
+from rocketmq_py import Client, Credentials, Delivery, Message, ReceivedMessage, Serialization
+from rocketmq_py.address import split_address
+from rocketmq_py.client import core_of
 from rocketmq_py.credentials import signature
-from rocketmq_py.errors import AccessDeniedError
+from rocketmq_py.errors import AccessDeniedError, MessageRefusedError
 from rocketmq_py.protocol.frames import FrameDecoder
+from rocketmq_py.selectors import SelectByHash
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import read_all, until_readable
 from tests.behaviours.ways import WAYS, serves
 from tests.cli.command import Ended, run_cli
+from tests.hostname_resolver import Resolver
 
 USER = Credentials("the-user", "user-secret-1234")
 ALLOWED_TOPIC, ALLOWED_GROUP = "AllowedTopic", "AllowedGroup"
@@ -81,7 +86,7 @@ async def _set_up(cluster: Cluster) -> None:
             (AUTH_CREATE_ACL, {"subject": subject}, policies),
         ):
             for address in cluster.brokers.values():
-                answer = await client.connections.request(
+                answer = await core_of(client).connections.request(
                     address, code, fields, json.dumps(body).encode(), timeout=5
                 )
                 assert answer.code == 0, answer.remark
@@ -118,12 +123,12 @@ async def test_the_right_credentials_send_and_read(
 
 
 async def test_messages_are_found_by_their_ids_and_keys(admin: Client, topic: str) -> None:
-    async with admin.producer("senders") as producer, admin.reader() as reader:
+    async with admin.producer("senders") as producer, admin.admin() as operator:
         sent = await producer.send(Message(topic, b"x", keys="k"))
         with trio.fail_after(PATIENCE):
-            while not (by_key := await reader.find(topic, "k")):
+            while not (by_key := (await operator.messages.find(topic, "k")).messages):
                 await trio.sleep(0.1)  # brokers make their index in the background
-        by_id = await reader.find_message(topic, sent.message_id)
+        by_id = await operator.messages.get(sent.message_id, topic=topic)
     assert by_id is not None
     assert [message.message_id for message in (*by_key, by_id)] == [sent.message_id] * 2
 
@@ -143,7 +148,7 @@ async def test_a_group_consumes_retries_and_commits(guarded: Cluster, admin: Cli
 
     async with (
         Client(guarded.name_servers, credentials=USER) as client,
-        client.push_consumer(ALLOWED_GROUP, consume_from=ConsumeFrom.FIRST, rebalance_interval=1) as consumer,
+        client.push_consumer(ALLOWED_GROUP, consume_from="earliest", rebalance_interval=1) as consumer,
         trio.open_nursery() as nursery,
     ):
         consumer.subscribe(ALLOWED_TOPIC)
@@ -154,8 +159,10 @@ async def test_a_group_consumes_retries_and_commits(guarded: Cluster, admin: Cli
             await done.wait()
         nursery.cancel_scope.cancel()
     assert [(one.body, one.reconsume_times) for one in handled] == [(body, 0), (body, 1)]
-    await admin.routes.get(ALLOWED_TOPIC)
-    assert await admin.brokers.committed_offset(ALLOWED_GROUP, result.queue) == result.queue_offset + 1
+    await core_of(admin).routes.get(ALLOWED_TOPIC)
+    assert (
+        await core_of(admin).brokers.committed_offset(ALLOWED_GROUP, result.queue) == result.queue_offset + 1
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -169,6 +176,131 @@ async def test_every_way_of_consuming_signs_its_requests(
     await until_readable(admin, topic, count=1)
     (received,) = await WAYS[way](admin, topic, f"group-{unique}", 1, tmp_path)
     assert received.body == b"x"
+
+
+@pytest.fixture(scope="module")
+def guarded_proxy(guarded: Cluster) -> Iterator[Proxy]:
+    """A proxy that checks access, in front of brokers that do."""
+    if guarded.version.startswith("4."):
+        pytest.skip("proxies work with brokers from 5.0 on")
+    with Proxy(guarded, SETTINGS_OF_PROXIES) as proxy:
+        yield proxy
+
+
+async def test_a_proxy_checks_signatures_of_clients_with_both_namespaces(
+    guarded_proxy: Proxy, admin: Client, unique: str
+) -> None:
+    namespace = "MQ_INST_1380_BbXb"
+    await create_topic(admin, f"{namespace}%{unique}", queues=1)
+    host, port = split_address(guarded_proxy.remoting_address)
+    Resolver.install().addresses[f"{namespace}.example.com"] = [host]
+    endpoint = f"http://{namespace}.example.com:{port}/"
+    credentials = Credentials(ADMIN.access_key, ADMIN.secret_key, "a-token")
+    received: list[ReceivedMessage] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        received.append(message)
+        consumer.stop()
+
+    async with Client(endpoint, credentials=credentials, namespace_v2="rmq-cn-1") as client:
+        async with client.producer("senders", trace=True) as producer:
+            await producer.send(Message(unique, b"x"))
+        async with client.push_consumer(unique, consume_from="earliest") as consumer:
+            consumer.subscribe(unique)
+            with trio.fail_after(PATIENCE):
+                await consumer.run(handle)
+    assert [message.topic for message in received] == [unique]
+    for denied in (None, Credentials(ADMIN.access_key, "wrong-secret")):
+        async with Client(endpoint, credentials=denied) as client, client.producer("senders") as producer:
+            with pytest.raises(AccessDeniedError, match=r"username cannot be null|signature failed"):
+                await producer.send(Message(unique, b"x"))
+
+
+@pytest.fixture(scope="module")
+def guarded_typed_proxy(guarded: Cluster) -> Iterator[Proxy]:
+    """A proxy as services of 5.x have it: it checks access, and the types of messages."""
+    if guarded.version.startswith("4."):
+        pytest.skip("proxies work with brokers from 5.0 on")
+    with Proxy(guarded, {**SETTINGS_OF_PROXIES, "enableTopicMessageTypeCheck": True}) as proxy:
+        yield proxy
+
+
+async def test_a_proxy_with_types_and_access_control_works_with_the_settings_of_a_service(
+    guarded_typed_proxy: Proxy, admin: Client, unique: str
+) -> None:
+    normal, fifo, delayed = topics = [f"{unique}-{kind}" for kind in ("normal", "fifo", "delay")]
+    async with admin.admin() as operator:
+        for topic, kind in zip(topics, ("NORMAL", "FIFO", "DELAY"), strict=True):
+            await operator.topics.create(topic, queues=1, message_type=kind)
+    received: dict[str, list[bytes]] = {topic: [] for topic in topics}
+    expected = {normal: [b"normal"], fifo: [b"1", b"2"], delayed: [b"later"]}
+
+    async def handle(message: ReceivedMessage) -> None:
+        received[message.topic].append(message.body)
+        if received == expected:
+            consumer.stop()
+
+    async with Client(guarded_typed_proxy.remoting_address, credentials=ADMIN) as client:
+        async with client.producer("senders", trace=True, start_deliver_time=True) as producer:
+            await producer.send(Message(normal, b"normal"))
+            await producer.send(Message(fifo, b"1", sharding_key="key"))
+            await producer.send(Message(fifo, b"2"), queue=SelectByHash("key"))
+            await producer.send(Message(delayed, b"later", delay=1))
+            for topic, words in ((fifo, "sharding_key="), (delayed, "delay_level=")):
+                with pytest.raises(MessageRefusedError, match=words):
+                    await producer.send(Message(topic, b"untyped"))
+            with pytest.raises(MessageRefusedError, match="sharding_key="):
+                await producer.send(Message(fifo, b"untyped"), queue=lambda queues, _: queues[0])
+        async with client.push_consumer(unique, consume_from="earliest", rebalance_interval=1) as consumer:
+            for topic in topics:
+                consumer.subscribe(topic)
+            with trio.fail_after(PATIENCE):
+                await consumer.run(handle)
+    assert received == expected
+
+
+WRONG = Credentials(ADMIN.access_key, "wrong-secret")
+
+
+async def check_connection(
+    address: str, *options: str, credentials: Credentials | None = None
+) -> dict[str, Any]:
+    keys: tuple[str, ...] = ()
+    if credentials is not None:
+        keys = ("--access-key", credentials.access_key, "--secret-key", credentials.secret_key)
+    ended = await run_cli("check", "connection", "-n", address, "--json", *options, *keys)
+    result: dict[str, Any] = json.loads(ended.out)
+    assert ended.code == (0 if result["failed"] is None else 2)
+    return result
+
+
+async def test_check_connection_tells_keys_from_rights(guarded: Cluster, topic: str) -> None:
+    servers = guarded.name_servers
+    allowed = ("-t", ALLOWED_TOPIC, "-G", ALLOWED_GROUP, "--send")
+    result = await check_connection(servers, *allowed, credentials=USER)
+    assert result["failed"] is None, result
+    for denied, advice in ((None, "Pass --access-key"), (WRONG, "Compare the keys")):
+        result = await check_connection(servers, *allowed, credentials=denied)
+        assert result["failed"] == "signature", result
+        assert advice in result["advice"]
+    result = await check_connection(servers, "-t", topic, "-G", ALLOWED_GROUP, "--send", credentials=USER)
+    assert result["failed"] == "permissions", result
+    assert "the rights PUB and SUB" in result["advice"]
+
+
+async def test_check_connection_through_a_proxy_that_checks_access(guarded_proxy: Proxy, topic: str) -> None:
+    proxy = guarded_proxy.remoting_address
+    result = await check_connection(proxy, "-t", topic, "-G", "any", "--send", credentials=ADMIN)
+    assert result["failed"] is None, result
+    for denied, advice in ((None, "Pass --access-key"), (WRONG, "Compare the keys")):
+        result = await check_connection(proxy, "-t", topic, credentials=denied)
+        assert result["failed"] == "signature", result
+        assert advice in result["advice"]
+    result = await check_connection(proxy, "-t", "Missing", credentials=ADMIN)
+    assert result["failed"] == "route", result
+    result = await check_connection(guarded_proxy.address, "-t", topic, credentials=ADMIN)
+    assert result["failed"] == "name server", result
+    assert "gRPC" in result["reason"]
 
 
 DENIED = {
@@ -208,7 +340,7 @@ async def test_denied_access_raises_one_clear_error(
     assert not error.retriable
     assert not getattr(error, "__notes__", ()), "it was tried once"
     assert "\n" not in str(error)
-    shown = f"{error}{error!r}{error.remark}{client.config}{caplog.text}"
+    shown = f"{error}{error!r}{error.remark}{client.settings}{caplog.text}"
     assert "wrong-secret" not in shown
     assert ADMIN.secret_key not in shown
 
@@ -267,7 +399,7 @@ async def test_a_lite_pull_consumer_logs_a_topic_that_it_may_not_read(
     caplog.set_level(logging.WARNING)
     async with (
         Client(guarded.name_servers, credentials=USER) as client,
-        client.lite_pull_consumer(ALLOWED_GROUP, consume_from=ConsumeFrom.FIRST) as consumer,
+        client.lite_pull_consumer(ALLOWED_GROUP, consume_from="earliest") as consumer,
     ):
         await consumer.assign(await consumer.queues(topic))
         with trio.fail_after(PATIENCE):
@@ -300,7 +432,7 @@ async def run(cluster: Cluster, *arguments: str, credentials: Credentials | None
 
 
 async def asked(cluster: Cluster, *arguments: str) -> Any:
-    ended = await run(cluster, *arguments, "-o", "json")
+    ended = await run(cluster, *arguments, "--json")
     assert (ended.code, ended.err) == (0, ""), ended.err
     return json.loads(ended.out)
 
@@ -313,7 +445,7 @@ async def test_commands_have_access(guarded: Cluster, topic: str, unique: str, t
     assert (described.code, described.err) == (0, "")
     sent = await run(guarded, "send", "-t", topic, "hello", *named, credentials=None)
     assert sent.code == 0, sent.err
-    tailed = await run(guarded, "tail", "-t", topic, "-o", "beginning", "-c", "1", *named, credentials=None)
+    tailed = await run(guarded, "tail", "-t", topic, "-o", "earliest", "-c", "1", *named, credentials=None)
     assert (tailed.code, tailed.out) == (0, b"hello\n")
     assert (await asked(guarded, "group", "create", f"group-{unique}"))["group"] == f"group-{unique}"
     assert unique in str(await asked(guarded, "group", "list"))
@@ -337,7 +469,7 @@ async def test_commands_manage_users_and_permissions(guarded: Cluster, topic: st
         for arguments in (("user", "list"), ("list",)):
             ended = await run(guarded, "acl", *arguments)
             assert ended.code == 1
-            assert "(version 4.9.7) does not support AUTH_LIST_" in ended.err
+            assert "(version 4.9.7) does not support users and access rules (ACL 2.0)" in ended.err
         (one,) = await asked(guarded, "acl", "version")
         assert (one["broker"], one["changes"]) == (*guarded.brokers, 0)
         return
@@ -350,7 +482,7 @@ async def test_commands_manage_users_and_permissions(guarded: Cluster, topic: st
     assert await asked(guarded, *acl, "list", "carol") == [
         {"user": "carol", "type": "normal", "enabled": True, "brokers": brokers}
     ]
-    listed = await run(guarded, *acl, "list", "-o", "wide")
+    listed = await run(guarded, *acl, "list", "--wide")
     assert ADMIN.access_key in listed.out.decode()
     assert ADMIN.secret_key not in listed.out.decode()
     send = ("send", "-t", topic, "x")

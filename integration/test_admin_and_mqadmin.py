@@ -6,8 +6,7 @@ import pytest
 
 from integration.clusters.cluster import Cluster
 from integration.mqadmin import mqadmin, send
-from rocketmq_py import Client, Message
-from rocketmq_py.admin import ResetTo
+from rocketmq_py import Client, Message, Position
 from tests.behaviours.reading import until_readable
 
 pytestmark = pytest.mark.usefixtures("java_and_maven")
@@ -26,7 +25,7 @@ async def test_the_figures_match_mqadmin(real: Cluster, client: Client, topic: s
         await admin.groups.create(group)
         # mqadmin finds a group's brokers through its retry topic, which members would create.
         await admin.topics.create(f"%RETRY%{group}", queues=1)
-        await admin.offsets.reset(group, topic, ResetTo.offset(2))
+        await admin.offsets.reset(group, topic, Position.offset(2))
 
         status = await mqadmin(real, f"topicStatus -t {topic}")
         described = await admin.topics.describe(topic)

@@ -121,7 +121,7 @@ def test_it_measures_java_and_this_project(
     ]
     table = capsys.readouterr().out
     assert cells(table, "Java")[4] == "1.00"
-    assert float(cells(table, "rocketmq-py, BatchingProducer")[4]) > 0
+    assert float(cells(table, "rocketmq-py, linger")[4]) > 0
     results = run(cluster, parse([*QUICK, "--clients", "ours-rocketmq"]))
     assert not results.failures
     assert {each.workload for each in results.runs} == all_peers()["ours-rocketmq"].workloads

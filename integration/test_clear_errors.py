@@ -9,6 +9,7 @@ import pytest
 from integration.clusters.cluster import Cluster
 from integration.clusters.provider import VERSIONS
 from rocketmq_py import Client, Message
+from rocketmq_py.client import core_of
 from rocketmq_py.errors import Delivery, NoQueueError, TopicNotFoundError
 
 READ_ONLY = {"autoCreateTopicEnable": "false", "brokerPermission": "4"}
@@ -20,9 +21,9 @@ async def test_a_read_only_broker_and_an_unknown_topic(
 ) -> None:
     cluster = own_cluster(version, settings=READ_ONLY)
     async with Client(cluster.name_servers) as client, client.producer("senders") as producer:
-        info = await client.name_servers.cluster_info()
+        info = await core_of(client).name_servers.cluster_info()
         (broker,) = info.broker_addr_table.values()
-        await client.brokers.create_topic(broker.broker_addrs[0], unique, queues=4)
+        await core_of(client).brokers.create_topic(broker.broker_addrs[0], unique, queues=4)
         for send in (producer.send, producer.send_oneway):
             with pytest.raises(NoQueueError, match="has no queue that may be written to") as read_only:
                 await send(Message(unique, b"x"))

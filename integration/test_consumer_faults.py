@@ -14,7 +14,8 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.clusters.provider import VERSIONS
 from integration.sending import PATIENT, send_once
-from rocketmq_py import Client, ConsumeFrom, ConsumeLater, Message, PushConsumer, ReceivedMessage
+from rocketmq_py import Client, ConsumeLater, Message, PushConsumer, ReceivedMessage
+from rocketmq_py.client import core_of
 from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import RETRY_DELAYS, create_topic
 
@@ -92,7 +93,7 @@ async def running(
     cluster: Cluster, group: str, topic: str, handle: Callable[[Any], Any], **options: Any
 ) -> AsyncIterator[PushConsumer]:
     consumer = PushConsumer(
-        cluster.name_servers, group=group, consume_from=ConsumeFrom.FIRST, commit_interval=1, **options
+        cluster.name_servers, group=group, consume_from="earliest", commit_interval=1, **options
     )
     async with trio.open_nursery() as nursery, consumer:
         consumer.subscribe(topic)
@@ -177,7 +178,6 @@ async def test_order_survives_a_broker_that_freezes_and_a_change_of_owner(
             journal.in_order,
             orderly=True,
             pull_threshold_for_queue=50,
-            lock_interval=LOCK_LIFE / 2,
             lock_max_live_time=LOCK_LIFE,
         )
 
@@ -209,7 +209,7 @@ async def test_a_frozen_broker_delays_only_its_own_queues(start: Callable[..., C
         await journal.until_all(80)
         cluster.freeze("broker-a")
         async with Client(cluster.name_servers) as client, client.producer("senders") as producer:
-            route = await client.routes.get(unique)
+            route = await core_of(client).routes.get(unique)
             alive = [queue for queue in route.write_queues if queue.broker_name == "broker-b"]
             for number in range(80, 120):
                 await producer.send(Message(unique, b"%d" % number), queue=alive[number % 4])
@@ -232,9 +232,9 @@ async def test_leaving_during_a_freeze_unlocks_the_queues_of_other_brokers(
         await journal.until_all(80)
         cluster.freeze("broker-a")
     async with Client(cluster.name_servers) as client:
-        route = await client.routes.get(unique)
+        route = await core_of(client).routes.get(unique)
         alive = [queue for queue in route.read_queues if queue.broker_name == "broker-b"]
-        assert await client.brokers.lock(group, "somebody", "broker-b", alive) == set(alive)
-        committed = [await client.brokers.committed_offset(group, queue) for queue in alive]
-        assert committed == [await client.brokers.max_offset(queue) for queue in alive]
+        assert await core_of(client).brokers.lock(group, "somebody", "broker-b", alive) == set(alive)
+        committed = [await core_of(client).brokers.committed_offset(group, queue) for queue in alive]
+        assert committed == [await core_of(client).brokers.max_offset(queue) for queue in alive]
     journal.check_order()

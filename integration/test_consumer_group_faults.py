@@ -19,6 +19,7 @@ from integration.clusters.provider import VERSIONS
 from integration.journal import BEHIND, Journal
 from integration.journaling_program import LOCK_LIFE
 from rocketmq_py import Client, Message, MessageQueue, PendingSend, RocketMQError
+from rocketmq_py.client import core_of
 from rocketmq_py.protocol import fastjson
 from tests.behaviours.conftest import create_topic
 
@@ -163,15 +164,17 @@ class Run:
 
     async def _committed(self, queue: MessageQueue) -> int:
         try:
-            return await self.client.brokers.committed_offset(self.group, queue) or 0
+            return await core_of(self.client).brokers.committed_offset(self.group, queue) or 0
         except RocketMQError:
             return 0  # the broker has just started
 
     async def lag(self) -> int:
         """Return the lag of the group, as the brokers report it."""
-        queues = (await self.client.routes.get(self.topic)).read_queues
+        queues = (await core_of(self.client).routes.get(self.topic)).read_queues
         assert len(queues) == 2 * QUEUES
-        return sum([await self.client.brokers.max_offset(of) - await self._committed(of) for of in queues])
+        return sum(
+            [await core_of(self.client).brokers.max_offset(of) - await self._committed(of) for of in queues]
+        )
 
 
 async def _is_stored(send: PendingSend) -> bool:

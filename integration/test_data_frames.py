@@ -29,7 +29,7 @@ frame = polars.DataFrame(
         "tags": polars.Series(["a", "b", None], dtype=polars.Categorical),
         "keys": [["k1", "k2"], [], None],
         "properties": [[{"key": "p", "value": "1"}], [], None],
-        "deliverAt": [None, datetime(2020, 1, 1, tzinfo=UTC), None],
+        "deliver_at": [None, datetime(2020, 1, 1, tzinfo=UTC), None],
     }
 )
 assert write_messages(frame, "FromPolars", address) == 3
@@ -45,7 +45,7 @@ for topic in ("FromPolars", "AgainFromPolars", "FromDuckDB"):
     print(topic, duckdb.sql(query).fetchall())
     print(topic, polars.from_arrow(messages).sort("body").select("body", "tags", "keys").rows())
 """
-ROWS = [("1", "a", "k1 k2", "1"), ("2", "b", None, None), ("3", None, None, None)]
+ROWS = [("1", "a", ["k1", "k2"], "1"), ("2", "b", [], None), ("3", None, [], None)]
 COUNTS = {"FromPolars": 3, "AgainFromPolars": 3, "FromDuckDB": 2}
 
 

@@ -23,13 +23,12 @@ from integration.clusters.ports import free_ports
 from integration.sending import PATIENT, send_once
 from rocketmq_py import (
     Client,
-    ConsumeFrom,
     Delivery,
     Message,
     ReceivedMessage,
     RocketMQError,
-    StartPosition,
 )
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.protocol.command import Command
@@ -57,7 +56,7 @@ class ControlledCluster:
         """Wait until both replicas have all messages, so that each may become the master."""
 
         async def are_in_sync() -> bool:
-            answer = await client.connections.request(
+            answer = await core_of(client).connections.request(
                 self.controller, GET_SYNC_STATE, {}, json.dumps([BROKER]).encode(), timeout=5
             )
             [info] = json.loads(answer.body)["replicasInfoTable"].values()
@@ -164,8 +163,8 @@ class AwaitedSends:
 
 async def stored_numbers(address: str, topic: str) -> Counter[int]:
     async with Client(address) as client, client.reader() as reader:
-        await until(partial(client.routes.refresh, topic))
-        async with reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=True) as messages:
+        await until(partial(core_of(client).routes.refresh, topic))
+        async with reader.open(topic, start="earliest", stop_at_end=True) as messages:
             return Counter([int(message.body) async for message in messages])
 
 
@@ -225,7 +224,7 @@ class StaleNameServer:
             answer = self._routes[topic]
             self.repeated += 1
         else:
-            answer = await self._client.connections.request(
+            answer = await core_of(self._client).connections.request(
                 self._name_server, request.code, request.fields, request.body, timeout=10
             )
             if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
@@ -248,15 +247,17 @@ async def test_sends_go_on_when_a_stale_name_server_learns_of_the_new_master(
     """The client asks the stale one of two name servers, which still answers with the killed master."""
     real = controlled.cluster.name_servers
     async with stale_name_server(real) as stale, Client(f"{stale.address};{real}") as client:
-        client.name_servers._move_to_end(real)
+        core_of(client).name_servers._move_to_end(real)
         await create_topic(client, unique, queues=4)
 
         async def catch_up() -> None:
             async with Client(real) as observer:
 
                 async def is_elected() -> bool:
-                    await observer.routes.refresh(unique)
-                    return observer.routes.broker_address(BROKER) == controlled.cluster.replicas[BROKER]
+                    await core_of(observer).routes.refresh(unique)
+                    return (
+                        core_of(observer).routes.broker_address(BROKER) == controlled.cluster.replicas[BROKER]
+                    )
 
                 await until(is_elected)
 
@@ -311,7 +312,7 @@ async def test_consumption_goes_on_at_a_replica_that_acts_as_the_master(acting: 
 
             async with client.push_consumer(
                 f"{kind}-{unique}",
-                consume_from=ConsumeFrom.FIRST,
+                consume_from="earliest",
                 orderly=kind == "orderly",
                 commit_interval=0.5,
             ) as consumer:
@@ -322,8 +323,8 @@ async def test_consumption_goes_on_at_a_replica_that_acts_as_the_master(acting: 
             return len(begun) == 2
 
         async def acts() -> bool:
-            route = await client.routes.refresh(unique)
-            is_replica = client.routes.broker_address(BROKER) == acting.replicas[BROKER]
+            route = await core_of(client).routes.refresh(unique)
+            is_replica = core_of(client).routes.broker_address(BROKER) == acting.replicas[BROKER]
             return is_replica and bool(route.read_queues)
 
         await create_topic(client, unique, queues=4)
@@ -341,7 +342,7 @@ async def test_consumption_goes_on_at_a_replica_that_acts_as_the_master(acting: 
             is_killed.set()
         assert deliveries == {kind: set(range(count)) for kind in deliveries}
         async with client.reader() as reader:
-            bounds = (await reader.offsets_of([unique]))[unique]
+            bounds = await reader.offsets(unique)
             for kind in deliveries:
                 committed = await reader.committed(f"{kind}-{unique}", bounds)
                 assert committed == {queue: end for queue, (_, end) in bounds.items()}

@@ -12,7 +12,7 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.clusters.provider import VERSIONS
 from integration.java.peer import java_peer
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage, StartPosition
+from rocketmq_py import Client, Message, ReceivedMessage
 from rocketmq_py.errors import SqlFilterRefusedError
 from tests.behaviours.conftest import create_topic
 
@@ -38,7 +38,7 @@ async def test_a_broker_with_sql_filters_disabled(
                 await lite_pull.poll(timeout=PATIENCE)
         async with client.reader() as reader:
             with pytest.raises(SqlFilterRefusedError, match=why):
-                async with reader.open(unique, sql=CONDITION, start=StartPosition.BEGINNING):
+                async with reader.open(unique, sql=CONDITION, start="earliest"):
                     raise AssertionError("not reached")
 
 
@@ -56,7 +56,7 @@ async def test_members_in_both_languages_filter_alike(
 
     async with (
         client.push_consumer(
-            f"group-{topic}", consume_from=ConsumeFrom.FIRST, rebalance_interval=1
+            f"group-{topic}", consume_from="earliest", rebalance_interval=1
         ) as consumer,
         java_peer(
             java, "Consume", "--namesrv", real.name_servers, "--topic", topic, "--group", f"group-{topic}",

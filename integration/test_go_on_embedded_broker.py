@@ -18,6 +18,7 @@ from integration.go.peer import GoUnavailableError, built, go_peer, run_go
 from integration.peers import Peer, PeerError
 from rocketmq_py import Client, Credentials, Message
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import core_of
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.trace import read_records
 from tests.behaviours.conftest import create_topic
@@ -140,7 +141,7 @@ async def test_consumers_filter(to: tuple[str, ...], client: Client, topic: str)
 async def test_consumers_consume_in_order(to: tuple[str, ...], client: Client, topic: str) -> None:
     """Failed messages are retried in place."""
     bodies = [b"%02d" % number for number in range(12)]
-    broker_name = (await client.routes.get(topic)).read_queues[0].broker_name
+    broker_name = (await core_of(client).routes.get(topic)).read_queues[0].broker_name
     async with client.producer("senders") as producer:
         for number, body in enumerate(bodies):
             await producer.send(Message(topic, body), queue=MessageQueue(topic, broker_name, number % 4))
@@ -178,7 +179,7 @@ async def test_queues_are_pulled_from(address: str, client: Client, unique: str)
     await create_topic(client, unique, queues=1)
     await send(client, unique, *[b"%d" % number for number in range(5)])
     await read_all(client, unique, count=5)
-    broker_name = (await client.routes.get(unique)).read_queues[0].broker_name
+    broker_name = (await core_of(client).routes.get(unique)).read_queues[0].broker_name
     lines = await run_go(
         *("pull", "--namesrv", address, "--topic", unique, "--group", f"go-{unique}"),
         *("--count", "5", "--body", broker_name),

@@ -14,7 +14,7 @@ import pytest
 
 from integration.clusters.cluster import Cluster
 from integration.clusters.provider import VERSIONS
-from rocketmq_py import StartPosition
+from rocketmq_py import Position
 from rocketmq_py.blocking import Client
 from rocketmq_py.integrations.log_handler import RocketMQHandler
 
@@ -52,7 +52,7 @@ def test_log_records(name_servers: str, topic: str) -> None:
         wait_until_readable(client, topic, 2000)
         with (
             client.reader() as reader,
-            reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=True) as messages,
+            reader.open(topic, start="earliest", stop_at_end=True) as messages,
         ):
             records = [json.loads(message.body)["message"] for message in messages]
     assert sorted(records, key=int) == [str(number) for number in range(2000)]
@@ -68,7 +68,7 @@ def test_cloud_events(name_servers: str, topic: str) -> None:
     attributes = {"type": "order.placed", "source": "/shop", "datacontenttype": "application/json"}
     event = CloudEvent({**attributes, "subject": "grün", "partitionkey": "7"}, {"order": 7})
     without_data = CloudEvent(attributes)
-    with Client(name_servers) as client, client.producer("shop") as producer, client.reader() as reader:
+    with Client(name_servers) as client, client.producer("shop") as producer, client.admin() as admin:
         sent = [
             producer.send(message)
             for message in (
@@ -77,7 +77,7 @@ def test_cloud_events(name_servers: str, topic: str) -> None:
                 to_binary(without_data, topic),
             )
         ]
-        found = [reader.message(one.offset_message_id, topic=topic) for one in sent]
+        found = [admin.messages.get(one.offset_message_id, topic=topic) for one in sent]
     assert None not in found
     received = [from_message(one) for one in found if one is not None]
     assert [one.get_data() for one in received] == [{"order": 7}, {"order": 7}, None]
@@ -94,7 +94,7 @@ def test_data_frames(name_servers: str, topic: str) -> None:
         {
             "body": [b"%d" % number for number in range(5000)],
             "tags": ["odd" if number % 2 else "even" for number in range(5000)],
-            "shardingKey": [str(number % 7) for number in range(5000)],
+            "sharding_key": [str(number % 7) for number in range(5000)],
         }
     )
     began = datetime.now(UTC)
@@ -102,7 +102,7 @@ def test_data_frames(name_servers: str, topic: str) -> None:
         admin.groups.create(group)
         assert write_messages(frame, topic, client) == 5000
         wait_until_readable(client, topic, 5000)
-        table = read_messages(topic, client, start=began, tags="odd")
+        table = read_messages(topic, client, start=Position.time(began), tags="odd")
         assert sorted(map(int, table.column("body").to_pylist())) == list(range(1, 5000, 2))
         assert read_messages(topic, client, limit=10).num_rows == 10
         first = read_messages(topic, client, group=group)
@@ -111,7 +111,7 @@ def test_data_frames(name_servers: str, topic: str) -> None:
         assert write_messages(frame.slice(0, 100), topic, client) == 100
         wait_until_readable(client, topic, 5100)
         assert read_messages(topic, client, group=group).num_rows == 100
-        assert read_messages(topic, client, end=began).num_rows == 0
+        assert read_messages(topic, client, end=Position.time(began)).num_rows == 0
 
 
 def test_taskiq(name_servers: str, topic: str) -> None:

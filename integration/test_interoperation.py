@@ -10,7 +10,7 @@ import trio
 
 from integration.clusters.cluster import Cluster
 from integration.java.peer import java_peer, run_java_async
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage, Serialization
+from rocketmq_py import Client, Message, ReceivedMessage, Serialization
 from tests.behaviours.reading import read_all
 
 BODY = "Grüße, 你好 \x00".encode()
@@ -88,7 +88,7 @@ async def test_a_group_with_members_in_both_languages_shares_messages_and_retrie
         here[message.body] = message
 
     async with (
-        client.push_consumer(group, consume_from=ConsumeFrom.FIRST, rebalance_interval=1) as consumer,
+        client.push_consumer(group, consume_from="earliest", rebalance_interval=1) as consumer,
         java_peer(
             java, "Consume", "--namesrv", real.name_servers, "--topic", topic, "--group", group
         ) as peer,

@@ -12,7 +12,8 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.java.peer import java_peer, run_java_async
 from integration.peers import Peer
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage, SelectByHash
+from rocketmq_py import Client, Message, ReceivedMessage
+from rocketmq_py.selectors import SelectByHash
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import read_all
 
@@ -134,7 +135,7 @@ async def test_python_replies_to_requests_of_java(
 ) -> None:
     async with (
         client.producer("repliers") as producer,
-        client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer,
+        client.push_consumer(unique, consume_from="earliest") as consumer,
         trio.open_nursery() as nursery,
     ):
 

@@ -9,7 +9,7 @@ import trio
 
 from integration.clusters.cluster import Cluster
 from integration.java.peer import java_peer, run_java_async
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py import Client, Message, ReceivedMessage
 from tests.behaviours.reading import until_readable
 from tests.behaviours.test_lite_pulling import assigned, poll
 
@@ -32,7 +32,7 @@ async def test_each_resumes_where_the_other_stopped(
     group = f"group-{unique}"
 
     async def poll_here(count: int) -> set[int]:
-        async with client.lite_pull_consumer(group, consume_from=ConsumeFrom.FIRST) as consumer:
+        async with client.lite_pull_consumer(group, consume_from="earliest") as consumer:
             consumer.subscribe(topic)
             return {int(message.body) for message in await poll(consumer, count)}
 
@@ -66,7 +66,7 @@ async def test_a_group_with_members_in_both_languages_shares_the_queues(
     here: list[ReceivedMessage] = []
     there: list[dict[str, Any]] = []
     async with (
-        client.lite_pull_consumer(group, consume_from=ConsumeFrom.FIRST, rebalance_interval=1) as consumer,
+        client.lite_pull_consumer(group, consume_from="earliest", rebalance_interval=1) as consumer,
         java_peer(
             java, "LitePull", "--namesrv", real.name_servers, "--topic", topic, "--group", group
         ) as peer,

@@ -12,15 +12,8 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.java.peer import java_peer
 from integration.peers import Peer
-from rocketmq_py import (
-    AllocateByBroker,
-    Client,
-    ConsumeFrom,
-    ConsumeLater,
-    Message,
-    PoppedMessage,
-    ReceivedMessage,
-)
+from rocketmq_py import Client, ConsumeLater, Message, PoppedMessage, ReceivedMessage
+from rocketmq_py.allocation import AllocateByBroker
 from tests.behaviours.reading import until_readable
 
 PATIENCE = 60
@@ -56,7 +49,7 @@ async def test_members_that_pop_share_the_messages(real: Cluster, client: Client
     here: list[int] = []
     there: list[dict[str, Any]] = []
     async with (
-        client.pop_consumer(f"group-{topic}", consume_from=ConsumeFrom.FIRST) as consumer,
+        client.pop_consumer(f"group-{topic}", consume_from="earliest") as consumer,
         java_peer(JAVA, "ConsumeByPop", *options(real, topic)) as peer,
         trio.open_nursery() as nursery,
     ):
@@ -77,7 +70,7 @@ async def test_messages_unacknowledged_by_one_member_go_to_the_other(
     real: Cluster, client: Client, topic: str
 ) -> None:
     await send(client, topic, range(10))
-    async with client.pop_consumer(f"group-{topic}", consume_from=ConsumeFrom.FIRST) as consumer:
+    async with client.pop_consumer(f"group-{topic}", consume_from="earliest") as consumer:
         consumer.subscribe(topic)
         popped: list[PoppedMessage] = []
         with trio.fail_after(PATIENCE):
@@ -107,7 +100,7 @@ async def test_members_with_broker_side_and_client_side_assignment_share_the_que
     async with (
         client.push_consumer(
             f"group-{topic}",
-            consume_from=ConsumeFrom.FIRST,
+            consume_from="earliest",
             allocate=AllocateByBroker(),
             rebalance_interval=1,
         ) as consumer,
@@ -145,7 +138,7 @@ async def test_push_consumers_that_pop_share_the_messages(real: Cluster, client:
         java_peer(JAVA, "ConsumeByPop", *options(real, topic)) as peer,
         client.push_consumer(
             f"group-{topic}",
-            consume_from=ConsumeFrom.FIRST,
+            consume_from="earliest",
             allocate=AllocateByBroker(),
             rebalance_interval=1,
             pop_batch_nums=2,

@@ -20,8 +20,9 @@ from integration.clusters.plugin import EMBEDDED, StartCluster, skip_or_fail, st
 from integration.clusters.provider import VERSIONS
 from integration.java.peer import QUICK, client_for, run_java_async
 from integration.test_replicas import BROKER, SETTINGS, topic_on
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py import Client, Message, ReceivedMessage
 from rocketmq_py.address import split_address, vip_address
+from rocketmq_py.client import core_of
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.over_ipv6 import HOST, OverIPv6, is_local
 from tests.behaviours.reading import PATIENCE, read_all
@@ -44,8 +45,8 @@ class TestRealBrokersOverIPv6(OverIPv6):
     async def test_the_vip_channel(self, cluster: ClusterUnderTest, topic: str) -> None:
         async with Client(cluster.address, vip_channel=True) as client, client.producer("s") as producer:
             sent = await producer.send(Message(topic, b"x"))
-            broker = vip_address(client.routes.broker_address(sent.queue.broker_name))
-            assert broker in {one.address for one in client.connections.open_connections()}
+            broker = vip_address(core_of(client).routes.broker_address(sent.queue.broker_name))
+            assert broker in {one.address for one in core_of(client).connections.open_connections()}
 
 
 @pytest.fixture(scope="module", params=[EMBEDDED, *VERSIONS])
@@ -69,7 +70,7 @@ async def connected(server: Cluster) -> AsyncIterator[Client]:
 
 async def json_output(server: Cluster, *arguments: str) -> Any:
     """Run a command and parse its JSON output."""
-    ended = await run_cli(*arguments, "-o", "json", "-n", server.name_servers)
+    ended = await run_cli(*arguments, "--json", "-n", server.name_servers)
     assert (ended.code, ended.err) == (0, ""), arguments
     return json.loads(ended.out)
 
@@ -81,9 +82,9 @@ async def test_commands(server: Cluster, connected: Client, unique: str, form: s
     sent = await run_cli("send", "-t", unique, "hello", env={"NAMESRV_ADDR": address})
     assert sent.code == 0, sent.err
     (message,) = await read_all(connected, unique, count=1)
-    tailed = await run_cli("tail", "-t", unique, "-o", "beginning", "-e", "-n", address)
+    tailed = await run_cli("tail", "-t", unique, "-o", "earliest", "-e", "-n", address)
     assert (tailed.code, tailed.out) == (0, b"hello\n"), tailed.err
-    (broker,) = (await connected.name_servers.cluster_info()).broker_addr_table.values()
+    (broker,) = (await core_of(connected).name_servers.cluster_info()).broker_addr_table.values()
     (announced,) = broker.announced.values()
     assert is_local(broker.broker_addrs[0])
     for name in (announced, broker.broker_addrs[0]):
@@ -120,10 +121,10 @@ async def test_a_replica_is_read_when_its_master_is_gone(version: str, unique: s
         async with topic_on(cluster, unique) as topic, trio.open_nursery() as nursery:
             await topic.send(1)
             await topic.until_replicated()
-            addresses = topic.client.routes.brokers()[BROKER]
+            addresses = core_of(topic.client).routes.brokers()[BROKER]
             assert [is_local(addresses[broker_id]) for broker_id in (0, 1)] == [True, True]
             cluster.kill(BROKER)
-            async with topic.client.push_consumer(topic.group, consume_from=ConsumeFrom.FIRST) as consumer:
+            async with topic.client.push_consumer(topic.group, consume_from="earliest") as consumer:
                 consumer.subscribe(unique)
                 nursery.start_soon(consumer.run, handle)
                 with trio.fail_after(PATIENCE):

@@ -14,6 +14,7 @@ from integration.java.peer import CLIENT_OF_SERVER, java_peer, run_java_async
 from integration.peers import Peer
 from rocketmq_py import Client, Message
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import core_of
 from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import RETRY_DELAYS, create_topic
 
@@ -87,7 +88,7 @@ async def test_an_invalid_filter_ends_a_consumer(java: str, address: str, topic:
 async def test_consumers_consume_in_order(java: str, address: str, client: Client, topic: str) -> None:
     """Two members share the queues. Failed messages are retried in place."""
     everything = [b"%02d" % number for number in range(12)]
-    broker_name = (await client.routes.get(topic)).read_queues[0].broker_name
+    broker_name = (await core_of(client).routes.get(topic)).read_queues[0].broker_name
     async with client.producer("senders") as producer:
         for number, body in enumerate(everything):
             await producer.send(Message(topic, body), queue=MessageQueue(topic, broker_name, number % 4))

@@ -54,7 +54,7 @@ async def test_all_messages_arrive_although_brokers_are_killed(
     async with (
         Client(cluster.name_servers) as client,
         client.producer("senders", retries=100, send_timeout=PATIENCE) as producer,
-        client.lite_push_consumer(group, parent=unique) as consumer,
+        client.lite_topic_push_consumer(group, parent=unique) as consumer,
         trio.open_nursery() as nursery,
     ):
 

@@ -46,7 +46,7 @@ class OfficialScenario:
     home: Path
 
     def consumer(self, *lite_topics: str) -> AbstractAsyncContextManager[Peer]:
-        """Run a LitePushConsumer of the official client."""
+        """Run a LiteTopicPushConsumer of the official client."""
         words = ("--group", self.group, "--lite-topics", ",".join(lite_topics))
         return open_peer([*self._command("consume"), *words], cwd=ROOT)
 
@@ -123,8 +123,8 @@ async def test_official_consumer_receives_messages_of_this_producer(scenario: Of
 
 async def test_this_consumer_receives_messages_of_official_producer(scenario: OfficialScenario) -> None:
     received: defaultdict[str, list[str]] = defaultdict(list)
-    async with scenario.client.lite_consumer(scenario.group, parent=scenario.topic) as consumer:
-        await consumer.subscribe_lite(*LITE_TOPICS, start="first")
+    async with scenario.client.lite_topic_consumer(scenario.group, parent=scenario.topic) as consumer:
+        await consumer.subscribe_lite(*LITE_TOPICS, start="earliest")
         await scenario.send_official(*LITE_TOPICS)
         with trio.fail_after(PATIENCE):
             while sum(map(len, received.values())) < COUNT * len(LITE_TOPICS):
@@ -147,7 +147,7 @@ async def test_group_continues_at_the_offset_of_the_official_consumer(scenario: 
     await scenario.send_official(session)
     await scenario.until_lag_is(COUNT)
     received: list[str] = []
-    async with scenario.client.lite_consumer(scenario.group, parent=scenario.topic) as consumer:
+    async with scenario.client.lite_topic_consumer(scenario.group, parent=scenario.topic) as consumer:
         await consumer.subscribe_lite(session)
         with trio.fail_after(PATIENCE):
             while len(received) < COUNT:
@@ -174,7 +174,7 @@ async def test_members_of_both_clients_share_lite_topics(scenario: OfficialScena
             arrived.unpark_all()
 
     async with (
-        scenario.client.lite_push_consumer(scenario.group, parent=scenario.topic) as consumer,
+        scenario.client.lite_topic_push_consumer(scenario.group, parent=scenario.topic) as consumer,
         scenario.consumer(*LITE_TOPICS) as peer,
         trio.open_nursery() as nursery,
     ):

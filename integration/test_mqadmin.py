@@ -10,6 +10,7 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.mqadmin import CountingHandler, mqadmin, running, send, show_all, until_committed
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from tests.behaviours.reading import read_all, until_readable
 
 pytestmark = pytest.mark.usefixtures("java_and_maven")
@@ -34,7 +35,7 @@ async def test_mqadmin_shows_the_members_and_progress_of_a_group(
         await handler.until(range(40))
         await until_committed(consumer)
         connections = await mqadmin(real, f"consumerConnection -g {group}")
-        assert consumer.client.client_id in connections
+        assert core_of(consumer).client_id in connections
         assert "PYTHON" in connections
         assert [topic, "*"] in rows(connections, topic)
         assert "ConsumeType: CONSUME_PASSIVELY" in connections
@@ -45,7 +46,7 @@ async def test_mqadmin_shows_the_members_and_progress_of_a_group(
         of_topic = rows(progress, topic)
         assert [line[2] for line in of_topic] == ["0", "1", "2", "3"]
         assert [line[3:5] for line in of_topic] == [["10", "10"]] * 4, "stored and consumed"
-        host = consumer.client.client_id.partition("@")[0]
+        host = core_of(consumer).client_id.partition("@")[0]
         assert all(host in line for line in of_topic), "the client that owns the queue"
         assert "Diff Total: 0" in progress
 
@@ -58,7 +59,7 @@ async def test_mqadmin_shows_the_status_of_a_consumer(
     await send(client, topic, range(40))
     async with running(real, group, topic, handler, orderly=orderly) as consumer:
         await handler.until(range(40))
-        status = await mqadmin(real, f"consumerStatus -g {group} -i {consumer.client.client_id} -s")
+        status = await mqadmin(real, f"consumerStatus -g {group} -i {core_of(consumer).client_id} -s")
         properties = {
             name.strip(): value.strip()
             for name, colon, value in (line.partition(":") for line in status.splitlines())
@@ -79,7 +80,7 @@ async def test_mqadmin_shows_the_status_of_a_consumer(
         assert float(rates[4]) > 0, "messages a second"
         assert "task " in status, "the stack traces of its tasks"
         overview = await mqadmin(real, f"consumerStatus -g {group}")
-        assert consumer.client.client_id in overview
+        assert core_of(consumer).client_id in overview
         assert "Same subscription in the same group of consumer" in overview
         assert "Rebalance OK" in overview
 
@@ -91,7 +92,7 @@ async def test_offsets_of_a_running_group_are_reset_backward_and_forward(
     handler = CountingHandler()
     await send(client, topic, range(20))
     between_ms = max(message.store_time_ms for message in await read_all(client, topic, count=20)) + 1
-    while client.now_ms() <= between_ms:
+    while core_of(client).now_ms() <= between_ms:
         await trio.sleep(0.001)
     await send(client, topic, range(20, 40))
     async with running(real, group, topic, handler, orderly=orderly) as consumer:
@@ -108,7 +109,9 @@ async def test_offsets_of_a_running_group_are_reset_backward_and_forward(
 
         consumer.pause()
         # These messages complete the pending pulls, one for each queue.
-        await send(client, topic, range(44, 48), queues=list((await client.routes.get(topic)).write_queues))
+        await send(
+            client, topic, range(44, 48), queues=list((await core_of(client).routes.get(topic)).write_queues)
+        )
         await handler.until(range(44, 48))
         await send(client, topic, range(48, 60))
         await until_readable(client, topic, count=60)
@@ -128,7 +131,7 @@ async def test_mqadmin_makes_a_consumer_handle_one_message(
     ids = await send(client, topic, range(4))
     async with running(real, group, topic, handler) as consumer:
         await handler.until(range(4))
-        command = f"queryMsgById -i {ids[2]} -g {group} -d {consumer.client.client_id}"
+        command = f"queryMsgById -i {ids[2]} -g {group} -d {core_of(consumer).client_id}"
         if real.version.startswith("5"):
             command += f" -t {topic}"
         output = await mqadmin(real, command)

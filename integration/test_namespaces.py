@@ -10,7 +10,8 @@ import trio
 
 from integration.clusters.cluster import Cluster
 from integration.java.peer import client_for, java_peer, run_java_async
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py import Client, Message, ReceivedMessage
+from rocketmq_py.client import core_of
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import read_all
 
@@ -61,7 +62,7 @@ async def test_a_group_in_a_namespace_has_members_of_both_languages(
         here[message.body] = message
 
     async with (
-        client.push_consumer(group, consume_from=ConsumeFrom.FIRST, rebalance_interval=1) as consumer,
+        client.push_consumer(group, consume_from="earliest", rebalance_interval=1) as consumer,
         java_peer(
             client_for(real.version), "Consume",
             "--namesrv", real.name_servers, "--topic", topic, "--group", group, "--namespace", NAMESPACE,
@@ -107,7 +108,7 @@ async def test_the_vip_channel_carries_sends_and_calls(real: Cluster, unique: st
 
     async with (
         Client(real.name_servers, vip_channel=True) as client,
-        client.push_consumer(unique, consume_from=ConsumeFrom.FIRST, rebalance_interval=1) as consumer,
+        client.push_consumer(unique, consume_from="earliest", rebalance_interval=1) as consumer,
         trio.open_nursery() as nursery,
     ):
         await create_topic(client, unique, queues=1)
@@ -115,11 +116,11 @@ async def test_the_vip_channel_carries_sends_and_calls(real: Cluster, unique: st
         nursery.start_soon(consumer.run, handle)
         async with Client(real.name_servers, vip_channel=True) as sender, sender.producer("s") as producer:
             result = await producer.send(Message(unique, b"x"))
-            assert vip in {one.address for one in sender.connections.open_connections()}
+            assert vip in {one.address for one in core_of(sender).connections.open_connections()}
         with trio.fail_after(PATIENCE):
             await handled.wait()
-        await client.brokers.commit_offset_oneway("another", result.queue, 1)
-        assert await client.brokers.max_offset(result.queue) == 1
+        await core_of(client).brokers.commit_offset_oneway("another", result.queue, 1)
+        assert await core_of(client).brokers.max_offset(result.queue) == 1
         nursery.cancel_scope.cancel()
 
 
@@ -136,6 +137,6 @@ async def test_unit_mode_marks_topics_created_by_a_broker(real: Cluster, unique:
         with trio.fail_after(PATIENCE):
             while len(consumer.queues) < 2:
                 await trio.sleep(0.05)
-        (queue_data,) = (await client.name_servers.route(f"%RETRY%{unique}")).queue_datas
+        (queue_data,) = (await core_of(client).name_servers.route(f"%RETRY%{unique}")).queue_datas
         assert queue_data.topic_sys_flag == 2
         nursery.cancel_scope.cancel()

@@ -27,9 +27,12 @@ from integration.figures import (
     rows,
 )
 from integration.mqadmin import mqadmin_all
-from integration.scene import COUNT, LAGGING, TOPIC, Scene, scene
-from rocketmq_py.admin import Permission, ResetTo, TraceKind
-from rocketmq_py.errors import GroupNotFoundError, TopicNotFoundError
+from integration.scene import COUNT, FAILING, LAGGING, SENDERS, TOPIC, Scene, scene
+from rocketmq_py.admin import GroupNotFoundError, Permission, TraceKind
+from rocketmq_py.client import core_of
+from rocketmq_py.errors import (
+    TopicNotFoundError,
+)
 from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.testing import run_cluster
 
@@ -108,10 +111,10 @@ async def change(version: str, address: str, there: Scene) -> dict[str, tuple[An
         dict.fromkeys((BROKER, OTHER_BROKER), (3, 2, Permission.READ)),
     )
     group = await admin.groups.describe(MADE)
-    found["updateSubGroup"] = ([one.retries for one in group.settings.values()], [5, 5])
+    found["updateSubGroup"] = ([one.max_reconsume_times for one in group.settings.values()], [5, 5])
     found["cloneGroupOffset"] = ([(one.topic, one.lag) for one in group.topics], [(TOPIC, COUNT - 16)])
     found["wipeWritePerm"] = (
-        {one.broker_name for one in (await admin.client.routes.refresh(TOPIC)).write_queues},
+        {one.broker_name for one in (await core_of(admin).routes.refresh(TOPIC)).write_queues},
         {BROKER},
     )
     found["updateBrokerConfig"] = ((await admin.brokers.settings(BROKER))["shortPollingTimeMills"], "777")
@@ -121,8 +124,8 @@ async def change(version: str, address: str, there: Scene) -> dict[str, tuple[An
     await admin.brokers.add_write_permission(OTHER_BROKER)
     await admin.topics.alter(MADE, queues=5, permission=Permission.READ_WRITE)
     await admin.topics.create(LATER, queues=2)
-    await admin.offsets.reset(LAGGING, TOPIC, ResetTo.earliest())
-    await admin.groups.alter(MADE, retries=7)
+    await admin.offsets.reset(LAGGING, TOPIC, "earliest")
+    await admin.groups.alter(MADE, max_reconsume_times=7)
     route, progress, config, status, *_ = await mqadmin_all(
         version, address,
         [
@@ -186,7 +189,9 @@ def test_the_scene_has_something_to_show(both: Compared) -> None:
     assert len(both.values["printMsg"]) == 2
     assert {line[1] for line in both.values["consumerProgress -g"]} == {BROKER, OTHER_BROKER}
     assert {line[5] for line in both.values["consumerProgress -g"]} == {"3"}
-    assert [line[0] for line in both.values["queryMsgTraceById"]][-1] == TraceKind.SENT
+    assert [line[:2] for line in both.values["queryMsgTraceById"]] == [
+        [TraceKind.CONSUMED, FAILING], [TraceKind.SENT, SENDERS],
+    ]  # fmt: skip
 
 
 SHAPES = (

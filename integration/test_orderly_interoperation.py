@@ -10,7 +10,8 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.java.peer import CLIENT_OF_SERVER, java_peer
 from integration.peers import Peer
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py import Client, Message, ReceivedMessage
+from rocketmq_py.client import core_of
 
 pytestmark = pytest.mark.usefixtures("java_and_maven")
 
@@ -55,15 +56,13 @@ async def test_queues_move_between_members_and_back_in_order(
 
     async def send(first: int, count: int) -> None:
         async with client.producer("senders") as producer:
-            route = await client.routes.get(topic)
+            route = await core_of(client).routes.get(topic)
             for number in range(first, first + count):
                 for queue in route.write_queues:
                     await producer.send(Message(topic, b"%d" % number), queue=queue)
 
     async with (
-        client.push_consumer(
-            group, orderly=True, consume_from=ConsumeFrom.FIRST, rebalance_interval=1
-        ) as consumer,
+        client.push_consumer(group, orderly=True, consume_from="earliest", rebalance_interval=1) as consumer,
         trio.open_nursery() as nursery,
     ):
         consumer.subscribe(topic)

@@ -25,8 +25,8 @@ from rocketmq_py import (
     Producer,
     RocketMQError,
     SendResult,
-    StartPosition,
 )
+from rocketmq_py.client import core_of
 from rocketmq_py.client.routes import Route
 from rocketmq_py.errors import RequestTimeoutError
 from rocketmq_py.producer import ProducerOptions
@@ -179,7 +179,8 @@ class Traffic:
     async def send(self, queue: MessageQueue | None = None) -> PendingSend:
         body = b"%07d" % len(self.sent)
         message = Message(self.topic, body, keys=body.decode())
-        pending = await self.producer.submit(message, queue=queue, on_done=partial(self._resolve, body))
+        pending = await self.producer.submit(message, queue=queue)
+        pending.add_done_callback(partial(self._resolve, body))
         self.sent[body] = pending
         return pending
 
@@ -194,11 +195,11 @@ class Traffic:
 
     @property
     def results(self) -> dict[bytes, SendResult]:
-        return {body: pending.result() for body, pending in self.sent.items() if not pending.error}
+        return {body: pending.result() for body, pending in self.sent.items() if not pending.exception()}
 
     @property
     def errors(self) -> dict[bytes, RocketMQError]:
-        return {body: pending.error for body, pending in self.sent.items() if pending.error}
+        return {body: error for body, pending in self.sent.items() if (error := pending.exception())}
 
 
 async def bodies_of(address: str, topic: str, wanted: set[bytes]) -> Counter[bytes]:
@@ -208,7 +209,7 @@ async def bodies_of(address: str, topic: str, wanted: set[bytes]) -> Counter[byt
         with trio.move_on_after(PATIENCE):
             while not wanted <= set(bodies):
                 bodies.clear()
-                async with reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=True) as messages:
+                async with reader.open(topic, start="earliest", stop_at_end=True) as messages:
                     async for message in messages:
                         bodies[message.body] += 1
     return bodies
@@ -263,7 +264,7 @@ async def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(
 ) -> None:
     cluster, policy = two_brokers, POLICIES[latency_faults]
     await prepare_topic(cluster, unique)
-    options: ProducerOptions = {"latency_faults": latency_faults, "route_refresh_interval": 1.0}
+    options: ProducerOptions = {"latency_faults": policy, "route_refresh_interval": 1.0}
     async with Producer(cluster.name_servers, **options) as producer:
         traffic = Traffic(producer, unique)
         await traffic.send_until(COUNT // 3)
@@ -293,7 +294,7 @@ async def test_sends_to_a_frozen_broker_time_out(
     async with Producer(cluster.name_servers, send_timeout=1.0) as producer:
         traffic = Traffic(producer, unique)
         await traffic.send_until(COUNT // 3)
-        connection = producer.client.connections.get_nowait(cluster.brokers[VICTIM])
+        connection = core_of(producer).connections.get_nowait(cluster.brokers[VICTIM])
         assert connection is not None
         cluster.freeze(VICTIM)
         async with trio.open_nursery() as nursery:
@@ -316,16 +317,15 @@ async def test_a_frozen_broker_is_skipped(
     assert policy is not None
     await prepare_topic(cluster, unique)
     options: ProducerOptions = {
-        "latency_faults": latency_faults,
+        "latency_faults": policy,
         "send_timeout": 30.0,
         "try_timeout": 1.0,
-        "retries_pipelined": 10,
     }
     async with Producer(cluster.name_servers, **options) as producer:
         traffic = Traffic(producer, unique)
         await traffic.send_until(COUNT // 3)
         await in_good_order(traffic)
-        connection = producer.client.connections.get_nowait(cluster.brokers[VICTIM])
+        connection = core_of(producer).connections.get_nowait(cluster.brokers[VICTIM])
         assert connection is not None
         cluster.freeze(VICTIM)
         await traffic.send_until(2 * COUNT // 3)

@@ -149,8 +149,8 @@ async def producer():
 @pytest.mark.parametrize("number", range(5))
 async def test_each_has_its_own_loop(producer, number):
     result = await producer.send(Message("Orders", b"order %d" % number))
-    async with Client() as client, client.reader() as reader:
-        found = await reader.message(result.offset_message_id)
+    async with Client() as client, client.admin() as admin:
+        found = await admin.messages.get(result.offset_message_id)
     assert found.body == b"order %d" % number
 """
 
@@ -173,7 +173,7 @@ def test_pytest_asyncio(broker: TestBroker, tmp_path: Path) -> None:
 CELLS = {
     """
     import asyncio
-    from rocketmq_py import ConsumeFrom, Message
+    from rocketmq_py import Message
     from rocketmq_py.aio import Producer, PushConsumer
     producer = Producer(group="notebook")
     await producer.start()
@@ -187,7 +187,7 @@ CELLS = {
         print(message.body.decode())
         consumer.stop()
 
-    async with PushConsumer(group="notebook", consume_from=ConsumeFrom.FIRST) as consumer:
+    async with PushConsumer(group="notebook", consume_from="earliest") as consumer:
         consumer.subscribe("Orders")
         await consumer.run(handle)
     """: "from a cell\n",

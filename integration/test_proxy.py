@@ -6,15 +6,17 @@ The behaviours that are the same are marked ``proxied`` in ``tests/behaviours``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import trio
 
 from integration.clusters.cluster import Cluster
 from integration.clusters.proxy import Proxy
-from rocketmq_py import Admin, Client, ConsumeFrom, Message, ReceivedMessage, TransactionState
-from rocketmq_py.errors import UnsupportedByBrokerError
+from rocketmq_py import Admin, Client, Message, ReceivedMessage, TransactionState
+from rocketmq_py.admin import MessageType
+from rocketmq_py.errors import MessageRefusedError, UnsupportedByBrokerError
+from rocketmq_py.selectors import SelectByHash, SelectByRandom
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import read_all
 from tests.behaviours.test_consuming import fill
@@ -77,7 +79,7 @@ async def test_failed_messages_are_redelivered(
         await create_topic(direct, f"%RETRY%{unique}", queues=1)
     await fill(client, topic, 2)
     deliveries: Counter[bytes] = Counter()
-    async with client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with client.push_consumer(unique, consume_from="earliest") as consumer:
 
         async def handle(message: ReceivedMessage) -> None:
             deliveries[message.body] += 1
@@ -95,14 +97,14 @@ async def test_failed_messages_are_redelivered(
 
 async def test_admin_names_the_proxy(client: Client) -> None:
     async with Admin(client) as admin:
-        with pytest.raises(UnsupportedByBrokerError, match="is a proxy, which does not offer administration"):
+        with pytest.raises(UnsupportedByBrokerError, match="is a proxy, which does not offer info"):
             await admin.topics.list()
 
 
 async def test_queries_by_key_name_the_proxy(client: Client, topic: str) -> None:
-    async with client.reader() as reader:
+    async with client.admin() as admin:
         with pytest.raises(UnsupportedByBrokerError, match="is a proxy, which does not offer queries by key"):
-            await reader.find(topic, "key")
+            await admin.messages.get("key", topic=topic)
 
 
 async def test_requests_and_replies_name_the_proxy(client: Client, cluster: Cluster, topic: str) -> None:
@@ -132,3 +134,63 @@ async def test_pops_and_acknowledgements_name_the_proxy(
             with pytest.raises(UnsupportedByBrokerError, match="is a proxy, which does not offer changes"):
                 await proxied.change_invisible(message, 1)
         await consumer.ack(message)
+
+
+@pytest.fixture(scope="module")
+def typed_proxies() -> Iterator[dict[str, Proxy]]:
+    """The proxies that compare the types of messages and topics, by the name of their cluster."""
+    proxies: dict[str, Proxy] = {}
+    yield proxies
+    for proxy in proxies.values():
+        proxy.stop()
+
+
+async def test_a_proxy_accepts_the_messages_of_a_type_that_the_errors_of_others_describe(
+    cluster: Cluster, real_name: str, unique: str, typed_proxies: dict[str, Proxy]
+) -> None:
+    if real_name not in typed_proxies:
+        typed_proxies[real_name] = Proxy(cluster, {"enableTopicMessageTypeCheck": True})
+    types = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
+    topics = {one: f"{unique}-{one.value}" for one in types}
+    async with Client(cluster.name_servers) as direct, direct.admin() as admin:
+        for kind, topic in topics.items():
+            await admin.topics.create(topic, queues=2, message_type=kind)
+        async with (
+            Client(typed_proxies[real_name].remoting_address) as client,
+            client.producer(unique) as producer,
+            client.transaction_producer(f"{unique}-t", lambda _: TransactionState.COMMIT) as transactions,
+        ):
+
+            async def normal(topic: str) -> None:
+                await producer.send(Message(topic, b"x"))
+                await producer.send_batch([Message(topic, b"x"), Message(topic, b"x")])
+                await producer.send(Message(topic, b"x"), queue=SelectByRandom())
+
+            async def ordered(topic: str) -> None:
+                keyed = Message(topic, b"x", sharding_key="key")
+                await producer.send(keyed)
+                await (await producer.submit(Message(topic, b"x"), queue=SelectByHash("key")))
+                await producer.send(keyed, queue=lambda queues, _: queues[0])
+                await producer.send_batch([keyed, keyed])
+                await producer.send_batch([Message(topic, b"x")] * 2, queue=SelectByHash("key"))
+
+            async def delayed(topic: str) -> None:
+                await producer.send(Message(topic, b"x", delay=1))
+                await producer.send(Message(topic, b"x", deliver_at_ms=1))
+                await producer.send(Message(topic, b"x", delay_level=1, sharding_key="key"))
+                await producer.send(Message(topic, b"x", delay_level=1), queue=SelectByHash("key"))
+
+            async def in_transaction(topic: str) -> None:
+                async with transactions.transaction(Message(topic, b"x")):
+                    pass
+
+            ways = dict(zip(types, (normal, ordered, delayed, in_transaction), strict=True))
+            for kind, topic in topics.items():
+                await ways[kind](topic)
+                for other in set(types) - {kind}:
+                    with pytest.raises(MessageRefusedError, match="; send it") as caught:
+                        await ways[other](topic)
+                    mismatch = f"its type is {other.name}, and that of its topic {kind.name}; send it"
+                    assert mismatch in str(caught.value)
+        stored = await read_all(direct, topics[MessageType.FIFO], count=7)
+        assert {message.sharding_key for message in stored} == {"key"}

@@ -15,6 +15,7 @@ from integration.clusters.cluster import Cluster
 from integration.java.peer import client_for, java_peer
 from integration.test_interoperation_kinds import messages_of
 from rocketmq_py import Client, Message
+from rocketmq_py.client import core_of
 from rocketmq_py.relay import MESSAGE_ID
 from tests.behaviours.conftest import create_topic
 
@@ -56,7 +57,7 @@ async def test_a_java_consumer_receives_delayed_messages_intact_and_on_time(
             client.producer("senders", delay_relay=buffer) as producer,
         ):  # fmt: skip
             await java.ready()
-            began = client.now_ms()
+            began = core_of(client).now_ms()
             message = Message(
                 topic, "später".encode(), "late", ["k1", "k2"], {"colour": "grün"},
                 delay=3.3, sharding_key="order-7",
@@ -64,7 +65,7 @@ async def test_a_java_consumer_receives_delayed_messages_intact_and_on_time(
             result = await producer.send(message)
             await producer.send(Message(topic, b"for others", "other", delay=0.5))
             (first,) = await messages_of(java, 1)
-            came = client.now_ms()
+            came = core_of(client).now_ms()
             await send_by_command(
                 address, "-t", topic, "--tag", "late", "--delay", "0.7s", "--delay-relay", buffer, "typed"
             )

@@ -16,6 +16,7 @@ from integration.clusters.cluster import Cluster
 from integration.operating import EXPIRING, Operator
 from integration.sending import PATIENT
 from rocketmq_py import Client, Message, MessageQueue, ReceivedMessage, RocketMQError
+from rocketmq_py.client import core_of
 from rocketmq_py.relay import Relay, wait_in
 from tests.behaviours.reading import read_all
 
@@ -69,7 +70,7 @@ async def test_the_broker_of_a_target_is_unavailable(
     count = int(AWAY_SECONDS * 10)
     async with Client(cluster.name_servers) as client, relay_of(client, tmp_path):
         async with client.producer("senders") as producer:
-            began = client.now_ms()
+            began = core_of(client).now_ms()
             due = [began + 5000 + 100 * number for number in range(count)]
             for topic in ("Here", "There"):
                 await producer.send_batch(
@@ -112,14 +113,14 @@ async def test_messages_expired_before_reading_are_reported_and_the_rest_is_deli
         async def send(bodies: list[bytes], after_ms: int) -> int:
             async with client.producer("senders") as producer:
                 for body in bodies:
-                    waiting = wait_in(BUFFER, Message("T", body), client.now_ms() + after_ms)
+                    waiting = wait_in(BUFFER, Message("T", body), core_of(client).now_ms() + after_ms)
                     end = (await producer.send(waiting, queue=queue)).queue_offset + 1
             return end
 
         async with relay_of(client, tmp_path):
             end = await send([b"read 1", b"read 2"], 30_000)
             with trio.fail_after(PATIENCE):
-                while (await client.brokers.committed_offset(f"RELAY_{BUFFER}", queue) or 0) < end:
+                while (await core_of(client).brokers.committed_offset(f"RELAY_{BUFFER}", queue) or 0) < end:
                     await trio.sleep(0.05)
         end = await send([b"lost 1", b"lost 2"], 0)
         await trio.to_thread.run_sync(operator.fill, HOME)

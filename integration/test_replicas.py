@@ -16,7 +16,8 @@ from integration.clusters.layout import replica_of
 from integration.clusters.plugin import start_own_cluster
 from integration.clusters.provider import VERSIONS
 from integration.sending import PATIENT, send_once
-from rocketmq_py import Client, ConsumeFrom, PushConsumer, ReceivedMessage, RocketMQError
+from rocketmq_py import Client, PushConsumer, ReceivedMessage, RocketMQError
+from rocketmq_py.client import core_of
 from rocketmq_py.client.broker_calls import BrokerCalls
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
@@ -102,7 +103,7 @@ class Topic:
     async def ends(self, address: str) -> list[int]:
         """Return the maximum offsets of the queues on one broker."""
         answers = [
-            await self.client.brokers.call(
+            await core_of(self.client).brokers.call(
                 address, GetMaxOffsetRequest(topic=of.topic, queue_id=of.queue_id, broker_name=BROKER)
             )
             for of in self.queues
@@ -112,7 +113,7 @@ class Topic:
     async def committed(self, address: str) -> list[int]:
         """Return the committed offsets of the group on one broker."""
         answers = [
-            await self.client.brokers.call(
+            await core_of(self.client).brokers.call(
                 address,
                 QueryConsumerOffsetRequest(
                     consumer_group=self.group, topic=of.topic, queue_id=of.queue_id, broker_name=BROKER
@@ -175,7 +176,7 @@ async def consuming(topic: Topic, handle: RecordingHandler) -> AsyncIterator[Non
     consumer = PushConsumer(
         topic.cluster.name_servers,
         group=topic.group,
-        consume_from=ConsumeFrom.FIRST,
+        consume_from="earliest",
         commit_interval=0.5,
         pull_threshold_for_queue=50,
         concurrency=1,

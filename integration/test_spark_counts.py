@@ -36,8 +36,7 @@ def _until_readable(cluster: Cluster, count: int) -> None:
     """Wait until all messages are in their queues. Brokers acknowledge them slightly earlier."""
     with blocking.Reader(cluster.name_servers) as reader:
         while True:
-            queues = [offsets.values() for offsets in reader.offsets_of(SOURCES).values()]
-            if sum(end for offsets in queues for _, end in offsets) >= count:
+            if sum(end for _, end in reader.offsets(SOURCES).values()) >= count:
                 return
             time.sleep(0.1)
 

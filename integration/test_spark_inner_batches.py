@@ -10,6 +10,7 @@ import trio
 
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.batch import BatchedMessage
@@ -65,10 +66,10 @@ async def test_messages_of_inner_batches_are_read_once(connection: ConnectionOpt
                 body,
             )
             assert stored.code == 0, stored.remark
-        await client.routes.refresh(unique)
+        await core_of(client).routes.refresh(unique)
         queue = MessageQueue(unique, peer.broker_name, 0)
         with trio.fail_after(60):
-            while await client.brokers.max_offset(queue) < BATCHES * BATCH_SIZE:
+            while await core_of(client).brokers.max_offset(queue) < BATCHES * BATCH_SIZE:
                 await trio.sleep(0.02)
 
     messages = [(offset, b"%d-%d" % divmod(offset, BATCH_SIZE)) for offset in range(BATCHES * BATCH_SIZE)]

@@ -119,7 +119,7 @@ def test_example_stores_each_message_once_in_a_table(
         output = run(EXAMPLE, broker_address, topic, table, str(checkpoint), env={"JAVA_HOME": str(java)})
         return [line for line in output.splitlines() if line.startswith("batch ")]
 
-    with Client(broker_address) as client, client.batching_producer("g") as producer:
+    with Client(broker_address) as client, client.producer("g", linger=0.005) as producer:
         stamped = [Message(topic, b"%d" % n, properties={STAMP: f"q/0/0/{n % 50}"}) for n in range(100)]
         producer.send_all([*stamped, *[Message(topic, b"own") for _ in range(7)]])
         assert run_example() == ["batch 0: 57 new rows"]

@@ -20,13 +20,12 @@ from integration.sending import PATIENT
 from rocketmq_py import (
     Admin,
     Client,
-    ConsumeFrom,
     Message,
     PushConsumer,
     ReceivedMessage,
     RocketMQError,
-    StartPosition,
 )
+from rocketmq_py.client import core_of
 from tests.cli.command import run_cli
 
 VERSION = "5.5.0"
@@ -56,7 +55,7 @@ async def until_committed(client: Client, group: str, topic: str) -> None:
     async with client.reader() as reader:
         with trio.fail_after(PATIENCE):
             while True:
-                bounds = (await reader.offsets_of([topic]))[topic]
+                bounds = await reader.offsets(topic)
                 if await reader.committed(group, bounds) == {
                     queue: end for queue, (_, end) in bounds.items()
                 }:
@@ -70,7 +69,7 @@ async def create_static_topic(cluster: Cluster, client: Client, topic: str) -> N
     with trio.fail_after(PATIENCE):
         while True:
             with suppress(RocketMQError):
-                if len((await client.routes.refresh(topic)).write_queues) == QUEUES:
+                if len((await core_of(client).routes.refresh(topic)).write_queues) == QUEUES:
                     return
             await trio.sleep(0.1)
 
@@ -141,7 +140,7 @@ async def test_logical_queues_keep_messages_order_and_offsets_when_they_move_und
     def consumer(client: Client, kind: str) -> PushConsumer:
         consumer = client.push_consumer(
             f"{kind}-{unique}",
-            consume_from=ConsumeFrom.FIRST,
+            consume_from="earliest",
             orderly=kind == "orderly",
             commit_interval=0.5,
             rebalance_interval=1.0,
@@ -173,7 +172,7 @@ async def test_logical_queues_keep_messages_order_and_offsets_when_they_move_und
                 await until_committed(client, f"{kind}-{unique}", unique)
             concurrent.stop()
             orderly.stop()
-        as_json = await run_cli("topic", "describe", unique, "-n", cluster.name_servers, "-o", "json")
+        as_json = await run_cli("topic", "describe", unique, "-n", cluster.name_servers, "--json")
         assert json.loads(as_json.out)["logical_queues"] == [
             {"queue": number, "broker": "broker-b"} for number in range(QUEUES)
         ]
@@ -181,7 +180,7 @@ async def test_logical_queues_keep_messages_order_and_offsets_when_they_move_und
         assert b"LOGICAL QUEUE" in table.out
         async with (
             client.reader() as reader,
-            reader.open(unique, start=StartPosition.BEGINNING, stop_at_end=True) as messages,
+            reader.open(unique, start="earliest", stop_at_end=True) as messages,
         ):
             stored = {(one.queue_id, one.queue_offset): int(one.body) async for one in messages}
     assert flow.sent.items() <= stored.items(), "each acknowledged message is at its logical place"

@@ -14,6 +14,7 @@ from integration.clusters.cluster import Cluster
 from integration.clusters.plugin import start_own_cluster
 from integration.clusters.provider import VERSIONS
 from rocketmq_py import TLS, Client, Message, SendStatus
+from rocketmq_py.client import core_of
 from rocketmq_py.errors import NameServerError, TLSError
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import read_all, until_readable
@@ -30,7 +31,7 @@ async def test_a_certificate_of_an_unknown_authority_is_refused_by_default(
         with pytest.raises(NameServerError, match=r"no trusted authority .*TLS\(ca_file=\.\.\.\)"):
             await producer.send(Message(unique, b"x"))
         with pytest.raises(TLSError, match="certificate verify failed"):
-            await client.connections.get(real.name_servers)
+            await core_of(client).connections.get(real.name_servers)
     async with (
         Client(real.name_servers, tls=TLS(verify=False)) as client,
         client.producer("senders", send_timeout=15) as producer,
@@ -102,7 +103,7 @@ async def test_commands_are_encrypted(certified: Certified, unique: str) -> None
     for arguments, printed in (
         (("topic", "create", unique, "--queues", "1", *trusted), f"topic {unique}: created on "),
         (("send", "-t", unique, "hello", "--ca", str(certified.ca_file), "--cert", str(certified.own)), ""),
-        (("tail", "-t", unique, "-o", "beginning", "-c", "1", *trusted), "hello\n"),
+        (("tail", "-t", unique, "-o", "earliest", "-c", "1", *trusted), "hello\n"),
         (("message", "find", unique, "no-such-key", *trusted), "STORED"),
         (("group", "list", *trusted), "GROUP"),
     ):
@@ -129,7 +130,7 @@ async def test_a_client_without_a_trusted_certificate_gets_a_clear_error(
         # The first call fails on the broken connection, the second during the back-off, without connecting.
         for _ in range(2):
             with pytest.raises(NameServerError, match="client certificate") as caught:
-                await client.name_servers.cluster_info()
+                await core_of(client).name_servers.cluster_info()
             assert certified.cluster.name_servers in str(caught.value)
 
 
@@ -137,4 +138,4 @@ async def test_a_server_with_another_name_is_refused(certified: Certified) -> No
     tls = TLS(ca_file=certified.ca_file, certificate_file=certified.own, server_name="other.example")
     async with Client(certified.cluster.name_servers, tls=tls) as client:
         with pytest.raises(NameServerError, match=r"is for another host name.*'other\.example'"):
-            await client.name_servers.cluster_info()
+            await core_of(client).name_servers.cluster_info()

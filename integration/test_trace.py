@@ -10,7 +10,7 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.clusters.provider import VERSIONS
 from integration.java.peer import client_for, java_peer, run_java_async
-from rocketmq_py import Client, ConsumeFrom, ConsumeLater, Message, ReceivedMessage, Suspend
+from rocketmq_py import Client, ConsumeLater, Message, ReceivedMessage, Suspend
 from rocketmq_py.consumer import ConsumeResult
 from rocketmq_py.protocol.trace import read_records
 from tests.behaviours.conftest import create_topic
@@ -75,7 +75,7 @@ async def test_java_reads_the_trace_of_a_consumption(
         handle = FailsFirst(1, ConsumeLater())
         async with (
             client.push_consumer(
-                group, trace=True, consume_from=ConsumeFrom.FIRST, rebalance_interval=1
+                group, trace=True, consume_from="earliest", rebalance_interval=1
             ) as consumer,
             trio.open_nursery() as nursery,
         ):
@@ -111,7 +111,7 @@ async def test_records_match_those_of_java(
             "--group", there, "--trace", traces, "--fail-first", *flags,
         ) as peer,
         client.push_consumer(
-            here, trace=traces, consume_from=ConsumeFrom.FIRST, rebalance_interval=1, orderly=orderly
+            here, trace=traces, consume_from="earliest", rebalance_interval=1, orderly=orderly
         ) as consumer,
         trio.open_nursery() as nursery,
     ):  # fmt: skip

@@ -10,6 +10,7 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.clusters.provider import VERSIONS
 from rocketmq_py import Client, Message
+from rocketmq_py.client import core_of
 from tests.behaviours.conftest import create_topic
 
 BROKERS = {"broker-a": "zone-1", "broker-b": "zone-2"}
@@ -18,7 +19,7 @@ PATIENCE = 120
 
 async def brokers_of(client: Client) -> set[str]:
     """Return the brokers in the present route of the topic."""
-    return {queue.broker_name for queue in (await client.routes.refresh("Zoned")).write_queues}
+    return {queue.broker_name for queue in (await core_of(client).routes.refresh("Zoned")).write_queues}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

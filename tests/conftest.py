@@ -6,13 +6,16 @@ import gc
 import os
 import signal
 import socket
+from collections.abc import Callable
+from functools import partial
 
 import hypothesis
 import pytest
 import trio.testing
 
-from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.producer.config import ProducerConfig
+from rocketmq_py.client.settings import ClientSettings
+from rocketmq_py.producer.settings import ProducerSettings
+from rocketmq_py.producer.transaction_settings import TransactionSettings
 from tests import virtual_time
 
 # EXAMPLES examples per property, the same in each run. No deadline, because the duration of an example
@@ -48,12 +51,23 @@ def long_default_timeouts(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     """In real time, wait a minute where a test sets no timeout, because the machine may be busy."""
     if {"autojump_clock", "jumping_clock"}.intersection(request.fixturenames):
         return
+    _set_default_timeouts(monkeypatch, 60.0)
+
+
+def _set_default_timeouts(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     for config, *timeouts in (
-        (ClientConfig, "connect_timeout", "request_timeout"),
-        (ProducerConfig, "send_timeout", "close_timeout"),
+        (ClientSettings, "connect_timeout", "request_timeout"),
+        (ProducerSettings, "send_timeout", "close_timeout"),
+        (TransactionSettings, "send_timeout", "close_timeout"),
     ):
         for timeout in timeouts:
-            monkeypatch.setitem(config.__init__.__kwdefaults__ or {}, timeout, 60.0)
+            monkeypatch.setitem(config.__init__.__kwdefaults__ or {}, timeout, seconds)
+
+
+@pytest.fixture
+def default_timeouts(long_default_timeouts: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Set the default timeouts, for tests in real time that wait for servers which are down."""
+    return partial(_set_default_timeouts, monkeypatch)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

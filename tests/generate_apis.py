@@ -7,15 +7,17 @@ Methods that differ are written by hand in the other modules of ``aio`` and ``bl
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import rocketmq_py
 from rocketmq_py import admin, consumer, producer
+from rocketmq_py.admin.operations import Operations
 from rocketmq_py.client.lifespan import Lifespan
 
 SOURCE = Path(rocketmq_py.__file__).parent
@@ -23,13 +25,12 @@ SOURCE = Path(rocketmq_py.__file__).parent
 LIFESPAN = {name for name in dir(Lifespan) if not name.startswith("_")}
 
 BY_HAND = {
-    producer.Producer: {"send", "submit", "submit_request", "flush", "add_hook", "send_encoded"},
-    producer.BatchingProducer: {"submit", "send_all", "flush", "add_hook"},
-    consumer.PushConsumer: {"run", "add_hook", "abandon_threads"},
+    producer.Producer: {"send", "submit", "submit_request", "send_all", "flush", "add_hook"},
+    consumer.PushConsumer: {"run", "add_hook"},
     consumer.LitePullConsumer: {"poll", "add_hook"},
     consumer.PopConsumer: {"receive", "holding", "add_hook"},
-    consumer.LiteConsumer: {"receive", "holding", "add_hook"},
-    consumer.LitePushConsumer: {"run", "add_hook", "abandon_threads"},
+    consumer.LiteTopicConsumer: {"receive", "holding", "add_hook"},
+    consumer.LiteTopicPushConsumer: {"run", "add_hook"},
     consumer.Reader: {"open", "range", "pull"},
 }  # fmt: skip
 """Classes with the methods that are written by hand in both APIs, or that only other rooms need."""
@@ -51,7 +52,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from rocketmq_py import admin, consumer, producer
+from rocketmq_py import consumer, producer
+from rocketmq_py.admin import (
+{operations}
+)
 from rocketmq_py.{package}.forwarding import {wrapper}
 from rocketmq_py.handoff.hosted import plain, reading
 
@@ -70,7 +74,7 @@ class AdminMethods:
 
     _call: Callable[..., Any]
 
-    def _set_operations(self, target: admin.Admin) -> None:
+    def _set_operations(self, target: Admin) -> None:
 '''
 
 WRAPPERS = {"aio": "coroutine", "blocking": "blocking"}
@@ -80,13 +84,16 @@ WRAPPERS = {"aio": "coroutine", "blocking": "blocking"}
 def generate(package: str) -> str:
     """Return the text of ``generated_methods.py`` of a package."""
     wrapper = WRAPPERS[package]
-    pieces = [HEADER.format(package=package, wrapper=wrapper)]
+    operations = "\n".join(
+        f"    {name}," for name in sorted({"Admin", *(module_of(part) for _, part in admin_parts())})
+    )
+    pieces = [HEADER.format(package=package, wrapper=wrapper, operations=operations)]
     for name, part in admin_parts():
         head = f'class {part.__name__}(Operations):\n    """``admin.{name}``."""\n\n'
-        pieces.append(head + "\n".join(declarations(admin, part, wrapper, set())) + "\n")
+        pieces.append(head + "\n".join(declarations(module_of(part), part, wrapper, set())) + "\n")
     pieces.append(ADMIN_METHODS + "".join(map(assignment, admin_parts())))
     for kind, by_hand in BY_HAND.items():
-        module = producer if hasattr(producer, kind.__name__) else consumer
+        module = kind.__module__.split(".")[1]
         head = f'class {kind.__name__}Methods:\n    """Methods of a {kind.__name__}."""\n\n'
         pieces.append(head + "\n".join(declarations(module, kind, wrapper, by_hand | LIFESPAN)) + "\n")
     return "\n\n".join(pieces)
@@ -100,12 +107,20 @@ def assignment(part: tuple[str, type[Any]]) -> str:
 
 def admin_parts() -> Iterator[tuple[str, type[Any]]]:
     """Yield the parts of an Admin, with the names of their attributes."""
+    for module in pkgutil.iter_modules(admin.__path__):
+        importlib.import_module(f"{admin.__name__}.{module.name}")
+    kinds = {kind.__name__: kind for kind in Operations.__subclasses__()}
     for name, value in vars(admin.Admin).items():
         if isinstance(value, cached_property):
-            yield name, getattr(admin, value.func.__annotations__["return"])
+            yield name, kinds[value.func.__annotations__["return"]]
 
 
-def declarations(module: ModuleType, kind: type[Any], wrapper: str, left_out: set[str]) -> Iterator[str]:
+def module_of(part: type[Any]) -> str:
+    """Return the name of the module of a part of an Admin, without its packages."""
+    return part.__module__.rpartition(".")[2]
+
+
+def declarations(module: str, kind: type[Any], wrapper: str, left_out: set[str]) -> Iterator[str]:
     """Yield a line for each public method of a class and of its private base classes."""
     seen = set(left_out)
     for base in kind.__mro__:
@@ -115,7 +130,7 @@ def declarations(module: ModuleType, kind: type[Any], wrapper: str, left_out: se
             seen.add(name)
             is_async = inspect.iscoroutinefunction(value)
             function = wrapper if is_async else "reading" if name in READING else "plain"
-            yield f"    {name}: Final = {function}({module.__name__.split('.')[1]}.{kind.__name__}.{name})"
+            yield f"    {name}: Final = {function}({module}.{kind.__name__}.{name})"
 
 
 def path_of(package: str) -> Path:

@@ -21,5 +21,6 @@ async def run(*arguments: str) -> list[str]:
     ended = await trio.run_process(
         [sys.executable, *arguments], capture_stdout=True, capture_stderr=True, check=False, env=ENVIRONMENT
     )
-    assert (ended.returncode, ended.stderr.decode()) == (0, "")
+    outcome = ended.returncode, ended.stderr.decode()
+    assert outcome == (0, ""), outcome  # pytest does not explain assertions outside of tests
     return ended.stdout.decode().splitlines()

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.protocol.bodies import BrokerData, QueueData, TopicQueueMapping, TopicRoute
+from rocketmq_py.protocol.bodies import BrokerData, ClusterInfo, QueueData, TopicQueueMapping, TopicRoute
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection, serve
 
@@ -66,7 +66,9 @@ class ScriptedCluster:
 
     def route(self, connection: Connection, request: Command) -> None:
         queues = self.topics.get(request.fields.get("topic", ""))
-        if request.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
+        if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            connection.respond(request, ResponseCode.SUCCESS, {}, self._cluster_info().encode())
+        elif request.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
             connection.respond(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
         elif queues is None:
             connection.respond(request, ResponseCode.TOPIC_NOT_EXIST, remark="No topic route info")
@@ -77,14 +79,19 @@ class ScriptedCluster:
                     QueueData(broker_name=name, read_queue_nums=read, write_queue_nums=write, perm=perm)
                     for name in self.brokers
                 ),
-                broker_datas=tuple(
-                    BrokerData(cluster="c", broker_name=name, announced={0: server.address})
-                    for name, server in self.brokers.items()
-                ),
+                broker_datas=tuple(self._cluster_info().broker_addr_table.values()),
                 order_topic_conf=self.order_topic_conf.get(request.fields["topic"]),
                 queue_mappings=self.queue_mappings.get(request.fields["topic"]),
             )
             connection.respond(request, ResponseCode.SUCCESS, {}, route.encode())
+
+    def _cluster_info(self) -> ClusterInfo:
+        return ClusterInfo(
+            broker_addr_table={
+                name: BrokerData(cluster="c", broker_name=name, announced={0: server.address})
+                for name, server in self.brokers.items()
+            }
+        )
 
 
 def store(connection: Connection, request: Command) -> None:

@@ -5,6 +5,7 @@ import pytest
 from rocketmq_py.address import (
     announced_address,
     format_address,
+    https_addresses,
     java_address,
     normal_address,
     pack_address,
@@ -18,6 +19,39 @@ from rocketmq_py.errors import ConfigurationError
 
 def test_several_addresses_in_order_each_once() -> None:
     assert parse_addresses("b:2; a:1,b:2 c:3") == ("b:2", "a:1", "c:3")
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("http://a:1", ("a:1",)),
+        (" HTTPS://a:1/ ", ("a:1",)),
+        ("http://a:1;https://b:2/,c:3/ http://d:4//", ("a:1", "b:2", "c:3", "d:4")),
+        ("http://[::1]:1", ("[::1]:1",)),
+        (
+            "http://MQ_INST_13_BbXb.cn-hangzhou.mq-internal.aliyuncs.com:8080",
+            ("MQ_INST_13_BbXb.cn-hangzhou.mq-internal.aliyuncs.com:8080",),
+        ),
+    ],
+)
+def test_a_scheme_before_an_address_has_no_effect(text: str, addresses: tuple[str, ...]) -> None:
+    assert parse_addresses(text) == addresses
+
+
+def test_addresses_with_https_are_known() -> None:
+    assert https_addresses("a:1;https://b:2/;HTTPS://c:3;http://d:4") == {"b:2", "c:3"}
+
+
+@pytest.mark.parametrize("text", ["http://", "http://a", "https://a/", "http://a:1/path", "a:1/b"])
+def test_an_endpoint_that_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"is not host:port"):
+        parse_addresses(text)
+
+
+@pytest.mark.parametrize("text", ["http://1.mqrest.cn-x.aliyuncs.com", "http://1.MQREST.cn-x.example:80/"])
+def test_an_endpoint_of_the_http_product_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"an endpoint for HTTP clients \(mqrest\); use the TCP "):
+        parse_addresses(text)
 
 
 def test_one_ipv6_address_in_several_forms_is_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 from unittest import mock
@@ -108,15 +109,29 @@ def test_a_function_that_accepts_the_arguments_passes(function: Callable[..., An
         (keyword_only, "keyword_only(message: 'object', *, more: 'object') -> 'None'"),
         (Methods().two, "Methods.two(message: 'object', more: 'object') -> 'None'"),
         (CalledWithTwo(), "CalledWithTwo(message: 'object', more: 'object') -> 'None'"),
-        (functools.partial(one, 1), "partial() -> 'None'"),
-        (functools.partial(two, message=1), "partial(*, message: 'object' = 1, more: 'object') -> 'None'"),
-        (functools.partial(one, more=1), "partial"),  # type: ignore[call-arg]  # that is the test
-        (functools.partial(positional_only, more=1), "partial"),
+        (functools.partial(one, 1), "partial(one, …) of one(message: 'object') -> 'None'"),
+        (
+            functools.partial(two, message="secret"),
+            "partial(two, message=…) of two(message: 'object', more: 'object') -> 'None'",
+        ),
+        (
+            functools.partial(one, more=1),  # type: ignore[call-arg]  # that is the test
+            "partial(one, more=…) of one(message: 'object') -> 'None'",
+        ),
+        (
+            functools.partial(positional_only, more=1),
+            "partial(positional_only, more=…) of "
+            "positional_only(message: 'object', more: 'object', /, **others: 'object') -> 'None'",
+        ),
         (
             functools.partial(any_keyword, message=1),
-            "partial(*, message: 'object' = 1, **others: 'object') -> 'None'",
+            "partial(any_keyword, message=…) of any_keyword(message: 'object', **others: 'object') -> 'None'",
         ),
-        (functools.partial(two), "partial(message: 'object', more: 'object') -> 'None'"),
+        (functools.partial(two), "partial(two) of two(message: 'object', more: 'object') -> 'None'"),
+        (
+            functools.partial(CalledWithTwo()),
+            "partial(CalledWithTwo) of CalledWithTwo(message: 'object', more: 'object') -> 'None'",
+        ),
         (Methods.one, "Methods.one(self, message: 'object') -> 'None'"),
     ],
 )
@@ -124,6 +139,16 @@ def test_a_function_with_other_parameters_is_refused(function: Callable[..., Any
     with pytest.raises(ConfigurationError) as caught:
         check_callable(function, "local_work", "message")
     assert str(caught.value) == f"local_work is called with (message), which {words} does not accept"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="Python 3.14 has placeholders")
+def test_a_partial_with_placeholders_accepts_as_many_arguments() -> None:
+    partial: Any = functools.partial
+    place: Any = vars(functools)["Placeholder"]
+    check_callable(partial(two, place, 1), "local_work", "message")
+    for refused in (partial(two, place, place, 1), partial(one, place, 1)):
+        with pytest.raises(ConfigurationError, match=r"which partial\(\w+, …, "):
+            check_callable(refused, "local_work", "message")
 
 
 @pytest.mark.parametrize("function", [None, 5, "one"])

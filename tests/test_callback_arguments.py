@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 import pytest
 
 import rocketmq_py
-from rocketmq_py import AssignmentListener, Client, ConsumerHook, Message, ProducerHook, aio, blocking
+from rocketmq_py import AssignmentListener, Client, Message, aio, blocking
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.hooks import ConsumerHook, ProducerHook
 from rocketmq_py.remoting import RpcHook
 from rocketmq_py.testing import run_broker, simulate
 
@@ -84,7 +85,7 @@ def producer(give: Callable[[Any], Any]) -> Give:
 
 def batching(give: Callable[[Any], Any]) -> Give:
     async def run(client: Client) -> None:
-        async with client.batching_producer("g") as producer:
+        async with client.producer("g", linger=0.005) as producer:
             result = give(producer)
             if isinstance(result, Awaitable):
                 await result
@@ -125,24 +126,9 @@ CASES: dict[str, tuple[Give, str]] = {
     "send_oneway(queue)": (producer(lambda it: it.send_oneway(MESSAGE, queue=NOTHING)), "queue is called"),
     "send_batch(queue)": (producer(lambda it: it.send_batch([MESSAGE], queue=NOTHING)), "queue is called"),
     "request(queue)": (producer(lambda it: it.request(MESSAGE, queue=NOTHING)), "queue is called with"),
-    "submit(on_done)": (
-        producer(lambda it: it.submit(MESSAGE, on_done=NOTHING)), r"on_done is called with \(pending\)",
-    ),
-    "submit(async on_done)": (
-        producer(lambda it: it.submit(MESSAGE, on_done=ASYNC)), "on_done .* its result is not",
-    ),
-    "submit(on_done=5)": (
-        producer(lambda it: it.submit(MESSAGE, on_done=5)), "on_done must be a function .*, not int",
-    ),
-    "submit_request(on_done)": (
-        producer(lambda it: it.submit_request(MESSAGE, on_done=NOTHING)), "on_done is called with",
-    ),
     "add_hook": (producer(lambda it: it.add_hook(OddProducerHook())), r"hook.before_send is called with"),
     "add_hook(class)": (producer(lambda it: it.add_hook(ProducerHook)), "not the class ProducerHook"),
     "batching send(queue)": (batching(lambda it: it.send(MESSAGE, queue=NOTHING)), "queue is called with"),
-    "batching submit(on_done)": (
-        batching(lambda it: it.submit(MESSAGE, on_done=NOTHING)), "on_done is called with",
-    ),
     "batching add_hook": (batching(lambda it: it.add_hook(OddProducerHook())), "hook.before_send is called"),
     "TransactionProducer(check)": (
         made(lambda client: client.transaction_producer("g", NOTHING)), r"check is called with \(message\)",
@@ -186,15 +172,9 @@ CASES: dict[str, tuple[Give, str]] = {
         made(lambda client: client.pop_consumer("g").add_hook(OddConsumerHook())), "hook.after_consume is",
     ),
     "client.add_rpc_hook": (made(lambda client: client.add_rpc_hook(OddRpcHook())), "hook.before_request is"),
-    "Client(now_ms)": (made(lambda _: Client(now_ms=ONE)), r"now_ms is called with \(\)"),
-    "Reader(now_ms)": (made(lambda it: rocketmq_py.Reader(it, now_ms=ONE)), "now_ms is called with"),
-    "PushConsumer(now_ms)": (
-        made(lambda it: rocketmq_py.PushConsumer(it, group="g", now_ms=FIVE)), "now_ms must be a function",
-    ),
     "EmbeddedBroker(on_request)": (
         made(lambda _: EmbeddedBroker(on_request=NOTHING)), r"is called with \(code, topic, client_address",
     ),
-    "EmbeddedBroker(now_ms)": (made(lambda _: EmbeddedBroker(now_ms=ONE)), "now_ms is called with"),
     "simulate(program)": (made(lambda _: simulate(NOTHING, seed=1)), r"program is called with \(world\)"),
 }  # fmt: skip
 
@@ -237,7 +217,6 @@ def test_other_apis_refuse_wrong_assignment_listeners(api: Any, kind: str) -> No
 
 HOOKS: list[tuple[str, Any, str]] = [
     ("producer", OddProducerHook, "hook.before_send is called with"),
-    ("batching_producer", OddProducerHook, "hook.before_send is called with"),
     ("push_consumer", OddConsumerHook, "hook.after_consume is called with"),
     ("pop_consumer", OddConsumerHook, "hook.after_consume is called with"),
     ("", OddRpcHook, "hook.before_request is called with"),

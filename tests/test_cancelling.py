@@ -12,15 +12,14 @@ import trio.testing
 
 from rocketmq_py import (
     Client,
-    ConsumeFrom,
     Message,
     Producer,
     PushConsumer,
     Reader,
     ReceivedMessage,
-    StartPosition,
 )
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import core_of
 from tests.cancelling import cancel_at_each_await, open_sockets
 
 
@@ -80,14 +79,16 @@ async def test_sends_of_a_producer_that_stays_open(broker: EmbeddedBroker, way: 
 
         async def send_to_a_new_topic() -> None:
             topic = f"T{next(topics)}"  # a new topic needs a route request
-            client.connections.close(broker.broker_address)  # the send has to reconnect
+            core_of(client).connections.close(broker.broker_address)  # the send has to reconnect
             pending = await send(Message(topic, b"x"))  # type: ignore[misc]  # one of the three above
             if way == "submit":
                 await pending
 
         async def check() -> None:
             await trio.testing.wait_all_tasks_blocked(0.001)
-            assert sum(connection.pending for connection in client.connections.open_connections()) == 0
+            assert (
+                sum(connection.pending for connection in core_of(client).connections.open_connections()) == 0
+            )
             assert producer.in_flight == 0
             await producer.send(Message("works", b"still"))
 
@@ -118,7 +119,7 @@ async def test_a_push_consumer_cancelled_anywhere_loses_nothing(broker: Embedded
 
     async def consume(group: str, enough: int, handled: set[bytes]) -> None:
         async with PushConsumer(
-            broker.name_server_address, group=group, consume_from=ConsumeFrom.FIRST, concurrency=3
+            broker.name_server_address, group=group, consume_from="earliest", concurrency=3
         ) as consumer:
             consumer.subscribe("T")
 
@@ -178,7 +179,7 @@ async def test_reading(broker: EmbeddedBroker) -> None:
     async def read() -> None:
         async with (
             Reader(broker.name_server_address) as reader,
-            reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages,
+            reader.open("T", start="earliest", stop_at_end=True) as messages,
         ):
             assert len([message async for message in messages]) == 20
 
@@ -198,7 +199,7 @@ async def test_closing_under_load_leaves_nothing(broker: EmbeddedBroker) -> None
         trio.open_nursery() as nursery,
         Client(broker.name_server_address) as client,
         client.producer("g") as producer,
-        client.push_consumer("c", consume_from=ConsumeFrom.FIRST) as consumer,
+        client.push_consumer("c", consume_from="earliest") as consumer,
     ):
         consumer.subscribe("T")
         nursery.start_soon(consumer.run, handle)

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from rocketmq_py import Message, ReceivedMessage
 from rocketmq_py.codecs import JSON, MESSAGEPACK, Codec
-from rocketmq_py.errors import BodyDecodeError, ConfigurationError, InvalidMessageError, InvalidPropertyError
+from rocketmq_py.errors import BodyDecodeError, ConfigurationError, InvalidMessageError
 from rocketmq_py.properties import NO_PROPERTIES, encode_properties
 from tests.consumer.received import received
 
@@ -334,7 +334,7 @@ def test_value_that_cannot_be_encoded_is_refused() -> None:
 
 
 def test_content_type_in_the_properties_is_refused() -> None:
-    with pytest.raises(InvalidPropertyError, match="the codec sets the property 'contentType'"):
+    with pytest.raises(InvalidMessageError, match="the codec sets the property 'contentType'"):
         Message.of("T", 1, properties={"contentType": "text/plain"})
 
 

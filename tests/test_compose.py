@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rocketmq_py.client.config import DEFAULT_ADDRESS
+from rocketmq_py.client.settings import DEFAULT_ADDRESS
 
 yaml = pytest.importorskip("yaml", reason="reads compose.yaml")
 BROKERS = ("broker-a", "broker-b")

@@ -80,6 +80,15 @@ def test_error_of_unsignable_text_shows_no_secret(secret: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["access_key", "secret_key", "security_token"])
+def test_credentials_that_cannot_be_encoded_are_refused_without_showing_them(name: str) -> None:
+    arguments = {"access_key": "key", "secret_key": "hunter2", name: "hunter2\ud800"}
+    with pytest.raises(ConfigurationError, match=f"{name} has a character that cannot be encoded") as caught:
+        Credentials(**arguments)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+    assert "hunter2" not in str(caught.value)
+
+
 def test_credentials_show_no_secret() -> None:
     credentials = Credentials("the-key", "the-secret", "the-token")
     for text in (repr(credentials), str(credentials), f"{credentials}"):

@@ -8,14 +8,17 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import typing
 from pathlib import Path
 
 import pytest
 
-import java_names
 import rocketmq_py
+from rocketmq_py import Admin
+from rocketmq_py.admin.operations import Operations
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.testing import TestBroker
+from tests import generate_java_names
 from tests.programs import run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,9 +67,9 @@ CLASSES: dict[str, tuple[type, ...]] = {
         rocketmq_py.PushConsumer,
         rocketmq_py.LitePullConsumer,
         rocketmq_py.PopConsumer,
-        rocketmq_py.LiteConsumer,
+        rocketmq_py.LiteTopicConsumer,
     ),
-    "producer": (rocketmq_py.Producer, rocketmq_py.BatchingProducer, rocketmq_py.TransactionProducer),
+    "producer": (rocketmq_py.Producer, rocketmq_py.TransactionProducer),
     "reader": (rocketmq_py.Reader,),
     "rocketmq_broker": (TestBroker,),
 }
@@ -83,27 +86,28 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("code", BLOCKS.values(), ids=BLOCKS)
-def test_python_blocks_compile_and_import_existing_names(code: str) -> None:
-    compile(code, "block", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.startswith("rocketmq_py"):
-                    importlib.import_module(alias.name)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rocketmq_py"):
-            module = importlib.import_module(str(node.module))
-            public = getattr(module, "__all__", dir(module))
-            assert {alias.name for alias in node.names} <= set(public)
+def test_python_blocks_compile_and_import_existing_names() -> None:
+    for place, code in BLOCKS.items():
+        compile(code, place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    if alias.name.startswith("rocketmq_py"):
+                        importlib.import_module(alias.name)
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rocketmq_py"):
+                module = importlib.import_module(str(node.module))
+                public = getattr(module, "__all__", dir(module))
+                assert {alias.name for alias in node.names} <= set(public), place
 
 
-@pytest.mark.parametrize("code", BLOCKS.values(), ids=BLOCKS)
-def test_python_blocks_use_existing_attributes(code: str) -> None:
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            variable = node.value.id
-            if variable in CLASSES and f"{variable} = " not in code:
-                assert any(hasattr(each, node.attr) for each in CLASSES[variable]), f"{variable}.{node.attr}"
+def test_python_blocks_use_existing_attributes() -> None:
+    for place, code in BLOCKS.items():
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                variable = node.value.id
+                if variable in CLASSES and not re.search(rf"\b(for )?{variable} (=|in) ", code):
+                    found = any(hasattr(each, node.attr) for each in CLASSES[variable])
+                    assert found, f"{place}: {variable}.{node.attr}"
 
 
 @pytest.mark.parametrize(
@@ -144,14 +148,14 @@ GUARANTEES = ROOT / "docs" / "guarantees.md"
 NAMED_TESTS = re.findall(r"`((?:tests|integration)/[\w/]+\.py)::(\w+)`", GUARANTEES.read_text())
 
 
-@pytest.mark.parametrize(("path", "test"), NAMED_TESTS, ids=lambda value: value.rpartition("/")[2])
-def test_tests_that_guarantees_name_exist(path: str, test: str) -> None:
-    functions = {
-        node.name
-        for node in ast.parse((ROOT / path).read_text()).body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    assert test in functions
+def test_tests_that_guarantees_name_exist() -> None:
+    for path, test in NAMED_TESTS:
+        functions = {
+            node.name
+            for node in ast.parse((ROOT / path).read_text()).body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        assert test in functions, f"{path}::{test}"
 
 
 def test_every_guarantee_names_its_test() -> None:
@@ -160,6 +164,34 @@ def test_every_guarantee_names_its_test() -> None:
     assert len(guarantees) == len(NAMED_TESTS)
 
 
+def result_of(method: object) -> type:
+    """Return the class of a method's result, or of its items."""
+    result = typing.get_type_hints(method)["return"]
+    for kind in (result, *getattr(result, "__orig_bases__", ())):
+        for item in typing.get_args(kind):
+            assert isinstance(item, type)
+            return item
+    assert isinstance(result, type)
+    return result
+
+
+def test_the_table_of_admin_has_all_methods_and_existing_attributes() -> None:
+    text = (ROOT / "docs" / "admin.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*)\|$", text, re.MULTILINE)
+    listed = {part: set(re.findall(r"`(\w+)`", methods)) for part, methods, _ in rows}
+    unopened = Admin("127.0.0.1:9876")
+    members = {name: getattr(unopened, name) for name in dir(unopened) if not name.startswith("_")}
+    parts = {name: member for name, member in members.items() if isinstance(member, Operations)}
+    assert listed == {
+        name: {method for method in dir(part) if not method.startswith("_")} for name, part in parts.items()
+    }
+    for part, _, results in rows:
+        for method, attributes in re.findall(r"`(\w+)`: ((?:`\w+` ?)+)", results):
+            result = result_of(getattr(parts[part], method))
+            for attribute in re.findall(r"`(\w+)`", attributes):
+                assert hasattr(result, attribute), f"{part}.{method}: {attribute}"
+
+
 def test_names_of_java_are_those_of_the_docstrings() -> None:
-    page = java_names.PAGE.read_text()
-    assert page == java_names.page_with_table(page), "run `python docs/extensions/java_names.py`"
+    page = generate_java_names.PAGE.read_text()
+    assert page == generate_java_names.page_with_table(page), "run `make apis`"

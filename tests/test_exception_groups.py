@@ -12,7 +12,6 @@ import trio
 
 import rocketmq_py
 from rocketmq_py import Client, Message, MessageQueue, ReceivedMessage
-from rocketmq_py.admin import ResetTo
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
@@ -91,13 +90,11 @@ CALLS: dict[str, Call] = {
     "topics.create": lambda client: admin_call(client, lambda admin: admin.topics.create("N")),
     "groups.list": lambda client: admin_call(client, lambda admin: admin.groups.list()),
     "groups.describe": lambda client: admin_call(client, lambda admin: admin.groups.describe("g")),
-    "offsets.reset": lambda client: admin_call(
-        client, lambda admin: admin.offsets.reset("g", "T", ResetTo.latest())
-    ),
+    "offsets.reset": lambda client: admin_call(client, lambda admin: admin.offsets.reset("g", "T", "latest")),
     "messages.find": lambda client: admin_call(client, lambda admin: admin.messages.find("T", "k")),
     "brokers.list": lambda client: admin_call(client, lambda admin: admin.brokers.list()),
     "access.users": lambda client: admin_call(client, lambda admin: admin.access.users()),
-    "reader.find": lambda client: reader_call(client, lambda reader: reader.find("T", "k")),
+    "messages.get": lambda client: admin_call(client, lambda admin: admin.messages.get("k", topic="T")),
     "reader.offsets": lambda client: reader_call(client, lambda reader: reader.offsets("T")),
     "reader.committed": lambda client: reader_call(client, lambda reader: reader.committed("g", [QUEUE])),
     "reader.pull": lambda client: reader_call(client, pull),
@@ -128,7 +125,7 @@ async def test_a_push_consumer_raises_the_error_of_one_of_several_handlers(jumpi
         async with client.producer("senders") as producer:
             for _ in range(8):
                 await producer.send(Message("T", b"x"))
-        async with client.push_consumer("g", consume_from=rocketmq_py.ConsumeFrom.FIRST) as consumer:
+        async with client.push_consumer("g", consume_from="earliest") as consumer:
             consumer.subscribe("T")
             with pytest.raises(Interruption):
                 await consumer.run(handle)

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from rocketmq_py.errors import ConfigurationError, InvalidMessageError, InvalidPropertyError
+from rocketmq_py.errors import ConfigurationError, InvalidMessageError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.names import (
     check_group,
@@ -28,9 +28,18 @@ def test_a_body_may_be_anything_bytes_like() -> None:
         assert Message("T", body).body == b"x"
 
 
-def test_several_keys_are_one_text() -> None:
-    assert Message("T", b"x", keys=["a", "b"]).keys == "a b"
-    assert Message("T", b"x", keys="a b").keys == "a b"
+def test_keys_are_a_tuple_however_they_are_passed() -> None:
+    assert (
+        Message("T", b"x").keys == Message("T", b"x", keys="").keys == Message("T", b"x", keys=[]).keys == ()
+    )
+    assert Message("T", b"x", keys="a").keys == Message("T", b"x", keys=("a",)).keys == ("a",)
+    assert Message("T", b"x", keys=iter(["a", "b"])).keys == ("a", "b")
+
+
+def test_a_text_of_keys_is_split_at_blanks_as_brokers_do() -> None:
+    assert Message("T", b"x", keys="a b").keys == Message("T", b"x", keys=" a  b ").keys == ("a", "b")
+    assert Message("T", b"x", keys=" ").keys == ()
+    assert Message("T", b"x", keys="a\tb").keys == ("a\tb",)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +105,7 @@ def test_invalid_fields_are_refused_with_their_name(fields: dict[str, object], t
 
 @pytest.mark.parametrize("fields", [{"properties": {"a": "\x01"}}, {"tags": "\x02"}, {"keys": "a\x01b"}])
 def test_separators_in_properties_raise_their_own_error(fields: dict[str, Any]) -> None:
-    with pytest.raises(InvalidPropertyError, match="which separate properties"):
+    with pytest.raises(InvalidMessageError, match="which separate properties"):
         Message("T", b"x", **fields)
 
 
@@ -164,7 +173,9 @@ def received(encoded_properties: bytes, **changes: Any) -> ReceivedMessage:
 
 
 def test_attributes_of_a_received_message() -> None:
-    message = received(b"TAGS\x01A\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01abc\x02colour\x01green\x02")
+    message = received(
+        b"TAGS\x01A\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01abc\x02colour\x01green\x02__transactionId__\x01abc\x02"
+    )
     assert (message.tags, message.keys, message.message_id) == ("A", ("k1", "k2"), "abc")
     assert message.user_properties == {"colour": "green"}
     assert message.offset_message_id == "7F00000100002A9F0000000000001234"

@@ -24,7 +24,7 @@ PROGRAMS = {
         with Client("{address}") as client:
             with client.producer("group") as producer:
                 producer.submit(Message("T", b"hello")).result()
-            with client.lite_pull_consumer("readers", consume_from="first") as consumer:
+            with client.lite_pull_consumer("readers", consume_from="earliest") as consumer:
                 consumer.subscribe("T")
                 [message] = consumer.poll(timeout=60)
         print(message.body)
@@ -37,7 +37,7 @@ PROGRAMS = {
             async with Client("{address}") as client:
                 async with client.producer("group") as producer:
                     await (await producer.submit(Message("T", b"hello")))
-                async with client.lite_pull_consumer("readers", consume_from="first") as consumer:
+                async with client.lite_pull_consumer("readers", consume_from="earliest") as consumer:
                     consumer.subscribe("T")
                     [message] = await consumer.poll(timeout=60)
             print(message.body)
@@ -54,7 +54,7 @@ PROGRAMS = {
             async with Producer("{address}", group="group") as producer:
                 await producer.send(Message("T", b"hello"))
             async with Reader("{address}") as reader:
-                async with reader.open("T", start="beginning", stop_at_end=True) as messages:
+                async with reader.open("T", start="earliest", stop_at_end=True) as messages:
                     print(*[message.body async for message in messages])
         with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(main())
@@ -68,7 +68,7 @@ PROGRAMS = {
                     await producer.send(Message("T", b"hello"))
                 with tempfile.TemporaryDirectory() as folder:
                     async with client.push_consumer(
-                        "all", broadcasting=True, consume_from="first", local_offsets=folder
+                        "all", broadcasting=True, consume_from="earliest", local_offsets=folder
                     ) as consumer:
                         consumer.subscribe("T")
                         async def handle(message):

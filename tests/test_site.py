@@ -15,55 +15,15 @@ import pytest
 import rocketmq_py
 from integration.chromium import find_chromium
 from integration.site_pages import check_pages, paths_of
-from rocketmq_py.errors import ConfigurationError
+from tests.reference import DOCS, PACKAGES, directives, names_of
 from translated_pages import LANGUAGE, PAGES, UNTRANSLATED
 
-ROOT = Path(__file__).resolve().parent.parent
-DOCS = ROOT / "docs"
-PACKAGES = (
-    "rocketmq_py",
-    "rocketmq_py.admin",
-    "rocketmq_py.aio",
-    "rocketmq_py.blocking",
-    "rocketmq_py.broker",
-    "rocketmq_py.codecs",
-    "rocketmq_py.deduplication",
-    "rocketmq_py.relay",
-    "rocketmq_py.spark",
-    "rocketmq_py.telemetry",
-    "rocketmq_py.testing",
-    "rocketmq_py.integrations.cloudevents",
-    "rocketmq_py.integrations.data_frames",
-    "rocketmq_py.integrations.faststream",
-    "rocketmq_py.integrations.kombu",
-    "rocketmq_py.integrations.log_handler",
-    "rocketmq_py.integrations.prometheus",
-    "rocketmq_py.integrations.taskiq",
-)
-"""The packages whose ``__all__`` is public."""
 ALIASES = {
     "rocketmq_py.Admin",  # documented in rocketmq_py.admin
     "rocketmq_py.Delivery",  # documented in rocketmq_py.errors
     "rocketmq_py.RocketMQError",
-    "rocketmq_py.blocking.OffsetRange",  # documented in rocketmq_py
-    "rocketmq_py.blocking.PullResult",
 }
 """Names that are also public in another package, whose page documents them."""
-
-
-def directives() -> set[str]:
-    """Return the full names that the pages of the reference document one by one."""
-    names = set()
-    for page in (DOCS / "reference").glob("*.md"):
-        module = ""
-        for line in page.read_text().splitlines():
-            if found := re.fullmatch(r"\.\. (\w+):: ([\w.]+)", line):
-                directive, name = found.groups()
-                if directive == "currentmodule":
-                    module = name
-                elif directive.startswith("auto"):
-                    names.add(name if name.startswith("rocketmq_py.") else f"{module}.{name}")
-    return names
 
 
 def test_index_lists_every_page_once() -> None:
@@ -88,17 +48,6 @@ def test_reference_lists_every_page_of_its_folder() -> None:
 def test_every_public_name_has_an_entry_in_the_reference(package: str) -> None:
     public = {f"{package}.{name}" for name in names_of(package)}
     assert public - directives() - ALIASES == set()
-
-
-def names_of(package: str) -> set[str]:
-    """Return the public names of a package, read from its source if a library that it needs is missing."""
-    try:
-        return set(importlib.import_module(package).__all__)
-    except (ImportError, ConfigurationError):
-        path = ROOT / "src" / package.replace(".", "/")
-        source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
-        [listed] = re.findall(r"^__all__ = \[(.*?)\]", source, re.MULTILINE | re.DOTALL)
-        return set(re.findall(r'"(\w+)"', listed))
 
 
 def test_page_on_stability_and_docstring_name_the_same_public_packages() -> None:

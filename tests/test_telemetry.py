@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import ConsumeContext, ConsumeLater, ConsumeOperation
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
@@ -56,7 +57,7 @@ async def test_a_send_is_a_span_whose_context_travels_along(spans: Spans, mode: 
                     await (await producer.submit(message))
                 else:
                     await producer.send_oneway(message)
-            client_id = producer.client.client_id
+            client_id = core_of(producer).client_id
         broker = cluster.brokers["broker-a"]
         (request,) = broker.asked(RequestCode.SEND_MESSAGE_V2)
     operation = "send_oneway" if mode is SendMode.ONEWAY else "send"

@@ -10,20 +10,31 @@ import attrs
 import pytest
 
 import rocketmq_py
-from rocketmq_py import Client, CompressionType, ConsumeFrom, Message, StartPosition, TransactionState
+from rocketmq_py import (
+    Client,
+    CompressionType,
+    LitePullConsumer,
+    Message,
+    PopConsumer,
+    Position,
+    PushConsumer,
+    TransactionState,
+)
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.consumer import ConsumerHook
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError
 from rocketmq_py.producer import ProducerHook
 from rocketmq_py.producer.batch import EncodedBatch
+from rocketmq_py.producer.transaction_settings import TransactionSettings
 from rocketmq_py.protocol.command import Serialization
 from tests.consumer.pop.test_pop_loop import popped_message
 from tests.consumer.received import QUEUE, received
+from tests.generate_settings import OWNERS
 from tests.wrong_arguments import required, wrong_values
 
 KINDS = [
-    "Producer", "BatchingProducer", "TransactionProducer", "PushConsumer", "LitePullConsumer", "PopConsumer",
+    "Producer", "TransactionProducer", "PushConsumer", "LitePullConsumer", "PopConsumer",
     "Reader",
 ]  # fmt: skip
 RIGHT: dict[str, Any] = {
@@ -40,9 +51,8 @@ RIGHT: dict[str, Any] = {
     "handle": print,
     "queue": QUEUE,
     "queues": [QUEUE],
-    "offset": 0,
+    "position": "earliest",
     "offsets": {QUEUE: 0},
-    "timestamp_ms": 0,
     "sql": "a = 1",
     "seconds": 5,
     "group": "g",
@@ -51,8 +61,8 @@ RIGHT: dict[str, Any] = {
     "key": "k",
     "ranges": [OffsetRange(QUEUE, 0, 1)],
 }
-INSIDE = {"abandon_threads", "start", "aclose"}
-"""Methods for the asyncio and threads APIs, and of Lifespan."""
+INSIDE = {"start", "aclose"}
+"""Methods of Lifespan."""
 
 
 def methods() -> Iterator[tuple[str, str]]:
@@ -123,7 +133,7 @@ CONFIGS = {
     for name in package.__all__
     if attrs.has(value := getattr(package, name))
     and name.endswith(("Config", "Policy", "Compression", "TLS"))
-}
+} | {owner.settings.__name__: owner.settings for owner in OWNERS}
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))
@@ -143,7 +153,6 @@ def test_a_setting_of_a_wrong_type_is_refused(name: str) -> None:
 
 MAKERS: dict[str, Callable[[Any], object]] = {
     "client": lambda wrong: rocketmq_py.Producer(wrong),
-    "rng": lambda wrong: rocketmq_py.Producer("127.0.0.1:1", rng=wrong),
     "config": lambda wrong: EmbeddedBroker(config=wrong),
     "port": lambda wrong: EmbeddedBroker(port=wrong),
     "namesrv_port": lambda wrong: EmbeddedBroker(namesrv_port=wrong),
@@ -158,14 +167,12 @@ def test_a_constructor_refuses_a_wrong_type(name: str) -> None:
 
 
 def test_words_stand_for_the_members_of_enumerations() -> None:
-    assert rocketmq_py.PushConsumerConfig(group="g", consume_from="first").consume_from is ConsumeFrom.FIRST
-    assert rocketmq_py.LitePullConsumerConfig(group="g", consume_from="LAST").consume_from is ConsumeFrom.LAST
-    assert rocketmq_py.TransactionConfig(on_error="rollback").on_error is TransactionState.ROLLBACK
+    assert PushConsumer(group="g", consume_from="earliest").settings.consume_from is Position.earliest
+    pulling = LitePullConsumer(group="g", consume_from="LATEST")
+    assert pulling.settings.consume_from is Position.latest
+    assert TransactionSettings(group="g", on_error="rollback").on_error is TransactionState.ROLLBACK
     assert rocketmq_py.Compression(kind="zlib").kind is CompressionType.ZLIB
-    assert rocketmq_py.ClientConfig(serialization="rocketmq").serialization is Serialization.ROCKETMQ
-    assert StartPosition.of("beginning") is StartPosition.BEGINNING
+    assert Client(serialization="rocketmq").settings.serialization is Serialization.ROCKETMQ
     with pytest.raises(ConfigurationError) as caught:
-        rocketmq_py.PopConsumerConfig(group="g", consume_from="start")
-    assert str(caught.value) == "consume_from is 'start'; it must be one of 'last', 'first', 'timestamp'"
-    with pytest.raises(ConfigurationError, match="start is 'now'; it must be 'beginning', 'end' or a Start"):
-        StartPosition.of("now")
+        PopConsumer(group="g", consume_from="start")
+    assert str(caught.value) == "consume_from is 'start'; it must be 'earliest' or 'latest'"

@@ -12,13 +12,17 @@ def wrong_values(annotation: str) -> Iterator[Any]:
     yield object()
     if "None" not in annotation:
         yield None
-    if any(name in annotation for name in ("Iterable", "Sequence")):
+    if "Position" in annotation:
+        yield from ("text", 1.5, ["latest"])
+    elif annotation.startswith("str | Iterable"):
+        yield from ("a b", 5, [5], [None])
+    elif any(name in annotation for name in ("Iterable", "Sequence")):
         yield from ("text", 5, [5], [None])
     elif "Mapping" in annotation:
         yield from ("text", ["text"], {5: "a"})
     elif "str" in annotation:
         yield from (5, b"text", ["text"])
-    elif "float" in annotation:
+    elif "float" in annotation or "Duration" in annotation:
         yield from ("5", True)
     elif "int" in annotation:
         yield from ("5", 1.5, True)

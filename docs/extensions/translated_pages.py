@@ -30,6 +30,8 @@ PAGES = (
     "typed-bodies",
     "testing",
     "connecting",
+    "managed-services",
+    "production",
     "metrics-and-health",
     "deduplication",
     "asyncio-and-threads",

@@ -12,5 +12,5 @@ Run its parts on your own cluster, from the directory that contains ``examples``
     python -m examples.spark_pipeline.verify NAMESRV DIRECTORY --plot totals.png
 
 DIRECTORY holds the checkpoints and files. A restarted job continues from its checkpoints. The pipeline needs
-``pip install rocketmq-py[spark]`` and Java 17 or newer. The plot needs matplotlib.
+``pip install "./rocketmq-py[spark]"`` and Java 17 or newer. The plot needs matplotlib.
 """

@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from rocketmq_py import Client, Message
+from rocketmq_py.client import core_of
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.testing import run_cluster
 
@@ -38,7 +39,7 @@ STARTS = (
     "completion bash",
     "relay list --store /dev/null/none",
     "topic list",
-    "topic list -o json",
+    "topic list --json",
     "topic describe Orders",
     "topic create New --queues 2",
     "topic alter New --queues 4",
@@ -69,7 +70,7 @@ STARTS = (
     "top --once",
     "send -t Orders hello",
     "request -t Orders hello --timeout 0.1s",
-    "tail -t Orders -o beginning -e",
+    "tail -t Orders -o earliest -e",
     "bench produce -t Orders -c 1",
 )
 """Command lines that end by themselves, at least one of each kind."""
@@ -84,9 +85,9 @@ PATIENCE = 3.0
 """Seconds after which a command that does not end has loaded all its modules."""
 TABLES = (
     "topic list",
-    "topic list -o json",
+    "topic list --json",
     "group list",
-    "group list -o json",
+    "group list --json",
     "client list",
     "broker list",
 )
@@ -121,7 +122,7 @@ def median(runs: int, run: Callable[[], Cost]) -> Cost:
 async def fill(address: str, groups: int) -> None:
     """Create groups with committed offsets in a topic."""
     async with Client(address) as client, client.admin() as admin, client.producer("senders") as producer:
-        queues = (await client.routes.get("Orders")).read_queues
+        queues = (await core_of(client).routes.get("Orders")).read_queues
         for queue in queues:
             await producer.send(Message("Orders", b"x", keys="k"), queue=queue)
         names = ["billing", *(f"group-{number}" for number in range(1, groups))]
@@ -139,7 +140,7 @@ async def fill(address: str, groups: int) -> None:
 
 
 async def _commit(client: Client, group: str, queue: MessageQueue) -> None:
-    await client.brokers.commit_offset(group, queue, 0)
+    await core_of(client).brokers.commit_offset(group, queue, 0)
 
 
 @contextmanager

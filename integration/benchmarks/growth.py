@@ -56,7 +56,7 @@ async def _send(producer: Producer, turn: itertools.cycle[str], count: int) -> N
 
     body = bytes(128)
     for _ in range(count):
-        await producer.submit(Message(next(turn), body), on_done=on_done)
+        (await producer.submit(Message(next(turn), body))).add_done_callback(on_done)
     await all_done.wait()
 
 

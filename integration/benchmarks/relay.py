@@ -34,7 +34,8 @@ from integration.benchmarks.processes import peak_of
 from integration.benchmarks.run import BROKER_SETTINGS
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
 from integration.clusters.provider import start_cluster
-from rocketmq_py import Client, Message, PendingSend, StartPosition
+from rocketmq_py import Client, Message, PendingSend
+from rocketmq_py.client import core_of
 from rocketmq_py.relay import cancel, wait_in
 
 RELAYED, TIMED = "4.9.7", "5.5.0"
@@ -115,11 +116,11 @@ class Course:
     async def punctuality(self) -> tuple[list[int], float]:
         """Return the delay of each message in milliseconds, sorted, and the broker's bytes per message."""
         load = self.load
-        start_ms = self.client.now_ms() + 10_000 + load.count * 1000 // SENT_A_SECOND
+        start_ms = core_of(self.client).now_ms() + 10_000 + load.count * 1000 // SENT_A_SECOND
         due = [start_ms + number * 1000 // load.rate for number in range(load.count)]
         self._rng.shuffle(due)
         size = await self._send("Punctual", due)
-        if (late := self.client.now_ms() - start_ms) > 0:
+        if (late := core_of(self.client).now_ms() - start_ms) > 0:
             raise RuntimeError(f"the machine is too busy: sending ended {late} ms after the first was due")
         stored = await self._delivered("Punctual", load.count)
         return sorted(at - due_ms for at, due_ms in stored), size
@@ -127,14 +128,14 @@ class Course:
     async def burst(self) -> float:
         """Return the messages stored per second when all are due at the same time."""
         load = self.load
-        due_ms = self.client.now_ms() + 10_000 + load.count * 1000 // SENT_A_SECOND
+        due_ms = core_of(self.client).now_ms() + 10_000 + load.count * 1000 // SENT_A_SECOND
         await self._send("Burst", [due_ms] * load.count)
         stored = await self._delivered("Burst", load.count)
         return load.count * 1000 / max(at - due_ms for at, _ in stored)
 
     async def wait(self) -> None:
         """Send messages that are due in an hour or later."""
-        now = self.client.now_ms()
+        now = core_of(self.client).now_ms()
         due = (now + HOUR_MS + self._rng.randrange(HOUR_MS) for _ in range(self.load.waiting))
         await self._send("Waiting", list(due))
 
@@ -144,7 +145,7 @@ class Course:
         await create(self.client, topic)
 
         def done(pending: PendingSend) -> None:
-            if pending.error is None:
+            if pending.exception() is None:
                 places.append(_place(pending.result().offset_message_id))
 
         async with self.client.producer("benchmark", send_timeout=60) as producer:
@@ -153,7 +154,7 @@ class Course:
                 if self.buffer is None:  # brokers take no batches of messages with times
                     for message, at in zip(messages, due[start:], strict=False):
                         timed = attrs.evolve(message, deliver_at_ms=at)
-                        await producer.submit(timed, on_done=done)
+                        (await producer.submit(timed)).add_done_callback(done)
                 else:
                     pairs = zip(messages, due[start:], strict=False)
                     waiting = [wait_in(self.buffer, message, at) for message, at in pairs]
@@ -172,7 +173,7 @@ class Course:
         async with self.client.reader() as reader:
             while sum(end for _, end in (await reader.offsets(topic)).values()) < count:
                 await trio.sleep(STEP)
-            async with reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=True) as received:
+            async with reader.open(topic, start="earliest", stop_at_end=True) as received:
                 return [(each.store_time_ms, int(each.body.split(b" ", 1)[0])) async for each in received]
 
 
@@ -182,10 +183,10 @@ def _place(offset_message_id: str) -> int:
 
 async def create(client: Client, topic: str) -> None:
     """Create a topic on all brokers."""
-    info = await client.name_servers.cluster_info()
+    info = await core_of(client).name_servers.cluster_info()
     for broker in info.broker_addr_table.values():
-        await client.brokers.create_topic(broker.broker_addrs[0], topic, queues=QUEUES)
-    await client.routes.refresh(topic)
+        await core_of(client).brokers.create_topic(broker.broker_addrs[0], topic, queues=QUEUES)
+    await core_of(client).routes.refresh(topic)
 
 
 @asynccontextmanager
@@ -216,9 +217,9 @@ async def relaying(cluster: Cluster, client: Client, buffer: str, store: Path) -
 async def until_read(client: Client, buffer: str) -> None:
     """Wait until the relay has stored all messages of its buffer topic on disk."""
     await cancel(client, buffer, "nothing")  # so that there is something to commit in each queue
-    for queue in (await client.routes.get(buffer)).read_queues:
-        end = await client.brokers.max_offset(queue)
-        while (await client.brokers.committed_offset(f"RELAY_{buffer}", queue) or 0) < end:
+    for queue in (await core_of(client).routes.get(buffer)).read_queues:
+        end = await core_of(client).brokers.max_offset(queue)
+        while (await core_of(client).brokers.committed_offset(f"RELAY_{buffer}", queue) or 0) < end:
             await trio.sleep(STEP)
 
 

@@ -18,7 +18,7 @@ clients
                   longer build, and pyrocketmq 0.3.4, another project, calls the Java client (JPype)
   ours-json       this project, with JSON headers (the default)
   ours-rocketmq   this project, with binary headers
-  ours-batching   this project's BatchingProducer, with JSON headers: compare with explicit batches
+  ours-batching   this project's Producer with linger, with JSON headers: compare with explicit batches
   ours-plain      this project's push consumer with plain functions as handlers, called in threads: compare
                   with async handlers
   ours-blocking   this project's threads API (rocketmq_py.blocking), with JSON headers. A single caller runs
@@ -43,7 +43,7 @@ workloads
   awaited         one caller that waits for each result
   callers         16 threads, goroutines or tasks that do the same concurrently
   pipelined       256 sends in flight, each with its own result. Latencies are those of every tenth message
-  batches         explicit batches of 100, with the latencies of whole batches. The BatchingProducer batches
+  batches         explicit batches of 100, with the latencies of whole batches. A Producer with linger batches
                   automatically, and has the latencies of every tenth message
   consume         a push consumer whose handler counts the messages of a backlog, one per call
   lists           the same with up to 32 per call

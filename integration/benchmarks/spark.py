@@ -25,7 +25,7 @@ works
                         socket and Spark remains
   range, rate-micro-batch
                         Spark's own sources of two columns, without Python
-  BatchingProducer      send_all of one process, 10,000 messages at a time, each with a key
+  Producer(linger=)     send_all of one process, 10,000 messages at a time, each with a key
   prepared batches over a plain socket
                         the limit of a task of the sink: the request bodies that it would send, encoded
                         beforehand, over one blocking socket with several requests in flight
@@ -40,7 +40,7 @@ columns
   Python, JVM, broker   CPU time, microseconds per message
 
 Messages to read have a tag, a key and two properties. Works that send have a quarter of them. --works
-reading omits the works from the BatchingProducer on, --works sending those before it. --backlog fills a
+reading omits the works from the Producer on, --works sending those before it. --backlog fills a
 topic of 8 queues with small messages, and reports the peak memory of the processes and the planning time
 while a batch and a stream of 10 batches read it. --queues reports the same for many queues with one
 message each. --rounds 0 omits the table. With ROCKETMQ_NAMESRV set, the benchmark uses that cluster and

@@ -17,6 +17,7 @@ from integration.benchmarks.spark_session import jvm_of
 from integration.benchmarks.spark_source import fill
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Client, Message, blocking
+from rocketmq_py.client import core_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,8 +128,8 @@ def _create(cluster: Cluster, topics: Sequence[str]) -> None:
         async with Client(cluster.name_servers) as client:
             for topic in topics:
                 for address in cluster.brokers.values():
-                    await client.brokers.create_topic(address, topic, queues=QUEUES)
-            await client.routes.refresh(topics[-1])
+                    await core_of(client).brokers.create_topic(address, topic, queues=QUEUES)
+            await core_of(client).routes.refresh(topics[-1])
 
     trio.run(create)
 
@@ -140,7 +141,7 @@ def _send_a_few(cluster: Cluster, topics: Sequence[str]) -> None:
         client.producer("benchmark") as producer,
         client.reader() as reader,
     ):
-        queues = [queue for offsets in reader.offsets_of(topics).values() for queue in offsets]
+        queues = list(reader.offsets(topics))
         for pending in [producer.submit(Message(queue.topic, b"x"), queue=queue) for queue in queues]:
             pending.result()
         while _stored(reader, topics) < len(queues):
@@ -148,7 +149,7 @@ def _send_a_few(cluster: Cluster, topics: Sequence[str]) -> None:
 
 
 def _stored(reader: blocking.Reader, topics: Sequence[str]) -> int:
-    return sum([end for offsets in reader.offsets_of(topics).values() for _, end in offsets.values()])
+    return sum([end for _, end in reader.offsets(topics).values()])
 
 
 def _name(kind: str) -> str:

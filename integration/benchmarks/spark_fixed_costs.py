@@ -37,6 +37,7 @@ from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnav
 from integration.clusters.provider import VERSIONS
 from integration.java_home import NoJavaError
 from rocketmq_py import Client, Message
+from rocketmq_py.client import core_of
 from rocketmq_py.spark.batch_plan import SMALL_PLAN_TASKS
 
 if TYPE_CHECKING:
@@ -134,18 +135,13 @@ async def _fill(cluster: Cluster, topics: Sequence[str], count: int) -> None:
     async with Client(cluster.name_servers) as client:
         for topic in topics:
             for address in cluster.brokers.values():
-                await client.brokers.create_topic(address, topic, queues=QUEUES)
-            await client.routes.refresh(topic)
+                await core_of(client).brokers.create_topic(address, topic, queues=QUEUES)
+            await core_of(client).routes.refresh(topic)
         async with client.reader() as reader, client.producer("benchmark") as producer:
-            for offsets in (await reader.offsets_of(topics)).values():
-                for queue in offsets:
-                    messages = [Message(queue.topic, b"%d" % number) for number in range(count)]
-                    await producer.send_batch(messages, queue=queue)
-            while any(
-                end < count
-                for offsets in (await reader.offsets_of(topics)).values()
-                for _, end in offsets.values()
-            ):
+            for queue in await reader.offsets(topics):
+                messages = [Message(queue.topic, b"%d" % number) for number in range(count)]
+                await producer.send_batch(messages, queue=queue)
+            while any(end < count for _, end in (await reader.offsets(topics)).values()):
                 await trio.sleep(0.05)
 
 

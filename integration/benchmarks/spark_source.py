@@ -26,6 +26,7 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.clusters.provider import VERSIONS, external_cluster, external_name, start_cluster
 from rocketmq_py import Client, Message, blocking
+from rocketmq_py.client import core_of
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.spark.options import ConnectionOptions
@@ -124,8 +125,8 @@ async def fill(cluster: Cluster, topic: str, count: int, size: int, queues: int 
     body = b"x" * size
     async with Client(cluster.name_servers) as client:
         for address in cluster.brokers.values():
-            await client.brokers.create_topic(address, topic, queues=queues)
-        await client.routes.refresh(topic)
+            await core_of(client).brokers.create_topic(address, topic, queues=queues)
+        await core_of(client).routes.refresh(topic)
         async with client.producer("benchmark", send_timeout=30.0) as producer:
             for first in range(0, count, IN_A_BATCH):
                 await producer.send_batch(

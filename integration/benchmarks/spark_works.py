@@ -26,6 +26,7 @@ from integration.benchmarks.ready_rows import (
 from integration.benchmarks.spark_source import fill
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Client, Message, RocketMQError, blocking
+from rocketmq_py.client import core_of
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.options import ConnectionOptions, Role
@@ -45,7 +46,7 @@ PORTION = 10_000
 """Messages per call of the producer: as many as Spark passes to a sink in an Arrow batch."""
 SINK_COLUMNS = {"body": 0, "keys": 1}
 """The columns of the rows that tasks of the sink write, and their indexes."""
-PULL, PULL_ONE, PRODUCER = "raw pulls, 4 queues", "raw pulls, 1 queue", "BatchingProducer"
+PULL, PULL_ONE, PRODUCER = "raw pulls, 4 queues", "raw pulls, 1 queue", "Producer(linger=)"
 PLAIN = "pulls over plain sockets, 4 queues"
 PLAIN_SENDS = "prepared batches over a plain socket"
 READY = "Python source of ready batches -> noop"
@@ -129,8 +130,8 @@ class Bench:
     async def _create_target(self) -> None:
         async with Client(self.cluster.name_servers) as client:
             for address in self.cluster.brokers.values():
-                await client.brokers.create_topic(address, self.target, queues=QUEUES)
-            await client.routes.refresh(self.target)
+                await core_of(client).brokers.create_topic(address, self.target, queues=QUEUES)
+            await core_of(client).routes.refresh(self.target)
 
     def works(self) -> list[Work]:
         """Return the rows of the table."""
@@ -190,7 +191,7 @@ class Bench:
 
     def _produce(self) -> int:
         body = b"x" * self.size
-        with blocking.BatchingProducer(self.cluster.name_servers, group=self._name) as producer:
+        with blocking.Producer(self.cluster.name_servers, group=self._name, linger=0.005) as producer:
             for first in range(0, self.sent_count, PORTION):
                 numbers = range(first, min(first + PORTION, self.sent_count))
                 messages = [Message(self.target, body, keys=f"order-{number}") for number in numbers]

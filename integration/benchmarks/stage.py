@@ -12,6 +12,7 @@ import trio
 from integration.benchmarks.workloads import Source
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Client, Message, PendingSend, Producer, RocketMQError
+from rocketmq_py.client import core_of
 
 QUEUES = 4
 """Queues of a topic, as in automatically created topics."""
@@ -75,9 +76,9 @@ class Stage:
         async with Client(self._cluster.name_servers) as client:
             for topic in topics:
                 for address in self._cluster.brokers.values():
-                    await client.brokers.create_topic(address, topic, queues=queues)
+                    await core_of(client).brokers.create_topic(address, topic, queues=queues)
             # Brokers register a topic before they respond, so the last topic's route stands for all.
-            await client.routes.refresh(topics[-1])
+            await core_of(client).routes.refresh(topics[-1])
 
     async def _create_backlog(self, size: int, topic: str) -> None:
         await self._create(topic)
@@ -94,12 +95,12 @@ class Stage:
         failed: list[RocketMQError] = []
 
         def on_done(pending: PendingSend) -> None:
-            if pending.error is not None:
-                failed.append(pending.error)
+            if (error := pending.exception()) is not None:
+                failed.append(error)
 
         address = self._cluster.name_servers
         async with Producer(address, group=self._name, send_timeout=SEND_TIMEOUT) as producer:
             for message in messages:
-                await producer.submit(message, on_done=on_done)
+                (await producer.submit(message)).add_done_callback(on_done)
         if failed:
             raise failed[0]

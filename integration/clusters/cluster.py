@@ -17,6 +17,10 @@ class ClusterStartError(Exception):
     """A cluster failed to start. The text contains the end of its log."""
 
 
+NAME_SERVER = "namesrv"
+"""The name of the name server where the nodes of a cluster from Maven are named."""
+
+
 class Nodes(Protocol):
     """Controls the brokers of a cluster: processes, containers, or an external cluster's."""
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from integration.clusters import archives, maven, probe
-from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
+from integration.clusters.cluster import NAME_SERVER, Cluster, ClusterStartError, ClusterUnavailableError
 from integration.clusters.folders import OwnedFolder
 from integration.clusters.layout import (
     ATTEMPTS,
@@ -182,6 +182,9 @@ class LocalNodes:
     def restart(self, broker: str) -> None:
         """See :meth:`integration.clusters.cluster.Nodes.restart`."""
         self._processes[broker].kill()
+        if broker == NAME_SERVER:
+            self._start_name_server()
+            return
         self._start_broker(broker)
         self._wait_for_broker(broker)
 
@@ -212,9 +215,9 @@ class LocalNodes:
     def _start_name_server(self) -> None:
         port = self.name_server.rpartition(":")[2]
         settings = {"listenPort": port, "bindAddress": self.host, **self._name_server_settings}
-        config = self._write_config("namesrv", settings)
-        self._run("namesrv", _NAME_SERVER_JVM, "namesrv.NamesrvStartup", config)
-        self._wait("namesrv", lambda: probe.name_server_serves(self.name_server))
+        config = self._write_config(NAME_SERVER, settings)
+        self._run(NAME_SERVER, _NAME_SERVER_JVM, "namesrv.NamesrvStartup", config)
+        self._wait(NAME_SERVER, lambda: probe.name_server_serves(self.name_server))
 
     def _start_broker(self, broker: str) -> None:
         settings = {

@@ -60,7 +60,7 @@ _PR_SET_TIMERSLACK = 29
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--clusters``."""
-    known = ", ".join((EMBEDDED, *provider.VERSIONS))
+    known = ", ".join((EMBEDDED, *provider.VERSIONS, *provider.OTHER_VERSIONS))
     parser.addoption(
         "--clusters",
         default=EMBEDDED,
@@ -80,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
     names = [name.strip() for name in str(config.option.clusters).split(",") if name.strip()]
     external = provider.external_name()
-    allowed = {EMBEDDED, *provider.VERSIONS, external}
+    allowed = {EMBEDDED, *provider.VERSIONS, *provider.OTHER_VERSIONS, external}
     if unknown := [name for name in names if name not in allowed]:
         raise pytest.UsageError(f"--clusters: unknown {', '.join(unknown)}")
     if external is not None:
@@ -111,7 +111,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         called = item.callspec.params.values() if hasattr(item, "callspec") else ()
         names = [value.removesuffix(THROUGH_PROXY) for value in called if isinstance(value, str)]
-        versions = [name for name in names if name in provider.VERSIONS]
+        versions = [name for name in names if name in (*provider.VERSIONS, *provider.OTHER_VERSIONS)]
         item.add_marker(pytest.mark.xdist_group(versions[0] if versions else item.path.stem))
 
 

@@ -20,7 +20,12 @@ from integration.clusters.cluster import Cluster, ClusterUnavailableError
 from integration.clusters.layout import LOCALHOST
 
 VERSIONS = engine.VERSIONS
-"""The versions of RocketMQ under test."""
+"""The versions of RocketMQ that all tests on real brokers run on."""
+OTHER_VERSIONS = (
+    *("4.3.2", "4.4.0", "4.5.2", "4.6.1", "4.7.1", "4.8.0", "4.9.4"),
+    *("5.0.0", "5.1.4", "5.2.0", "5.3.3", "5.4.0"),
+)
+"""Further versions for the behaviours, from Maven only, which lacks modules of the versions between."""
 
 started: Counter[str] = Counter()
 """The number of clusters by version and origin, for a run's report: ``{"5.5.0 from maven": 2}``."""
@@ -114,8 +119,8 @@ def start_cluster(
         settings: broker settings, e.g. ``{"flushDiskType": "SYNC_FLUSH"}``.
         files: texts by path relative to the servers' home. ``{home}`` in a text is replaced by that home.
         jvm: JVM options of the servers, with ``{home}`` as in ``files``.
-        host: the IP address of this machine that the servers listen on and announce. Unsupported by
-            containers.
+        host: the IP address, or host name, of this machine that the servers listen on and announce.
+            Unsupported by containers.
         name_server_settings: settings of the name server. Unsupported by containers.
 
     Raises:

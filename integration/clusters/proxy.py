@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import atexit
 import json
-from types import TracebackType
+from collections.abc import Mapping
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from integration.clusters import maven, probe
@@ -32,6 +33,7 @@ class Proxy:
 
     Args:
         cluster: the cluster that it connects to.
+        settings: further settings of its file.
 
     Attributes:
         address: its address for gRPC clients, ``"host:port"``.
@@ -43,7 +45,7 @@ class Proxy:
         ClusterStartError: it ended early or did not serve in ``START_TIMEOUT`` seconds.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, settings: Mapping[str, object] = MappingProxyType({})) -> None:
         if missing := maven.missing_program("java"):
             raise ClusterUnavailableError(f"{missing} is not on the PATH")
         jars = maven.proxy_jars(VERSION)
@@ -53,7 +55,7 @@ class Proxy:
         self.address = f"127.0.0.1:{port}"
         self.remoting_address = f"127.0.0.1:{remoting_port}"
         config = self.folder / "proxy.json"
-        config.write_text(json.dumps(_settings(cluster, port, remoting_port)))
+        config.write_text(json.dumps({**_settings(cluster, port, remoting_port), **settings}))
         write_logback(self.folder)
         home = f"-Duser.home={self.folder}"
         jars_and_settings = f"{self.folder / 'conf'}:{jars}/*"

@@ -8,6 +8,7 @@ is read here, so that equal addresses are equal texts everywhere else.
 from __future__ import annotations
 
 import ipaddress
+import re
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
@@ -15,18 +16,41 @@ from functools import lru_cache
 from rocketmq_py.error_texts import one_line
 from rocketmq_py.errors import ConfigurationError
 
+_ENDPOINT = re.compile(r"(https?://)?(?!https?:/)([^/?#]+)/*", re.IGNORECASE)
+_SEPARATORS = re.compile(r"[;,\s]+")
+_HTTP_PRODUCT = re.compile(r"\.mqrest\.", re.IGNORECASE)
+
+
+def split_endpoints(text: str) -> list[str]:
+    """Return the elements of a list of addresses, which semicolons, commas and blanks separate."""
+    return [element for element in _SEPARATORS.split(text) if element]
+
+
+def without_scheme(endpoint: str) -> str:
+    """Return ``host:port`` of an endpoint as the consoles of managed services show it.
+
+    These write ``http://`` or ``https://`` before the host. It is dropped, as are slashes at the end. A URL
+    with a path, and one of another scheme, is returned unchanged.
+    """
+    match = _ENDPOINT.fullmatch(endpoint)
+    return endpoint if match is None else match[2]
+
 
 def parse_addresses(text: str) -> tuple[str, ...]:
     """Return the addresses of ``"host:port;host:port"``, in order, each once and in the form written here.
 
-    Commas and blanks separate as well. Raises ConfigurationError for an empty text or a bad address.
+    Commas and blanks separate as well. ``http://`` or ``https://`` before an address has no effect. Raises
+    ConfigurationError for an empty text, a bad address, and an endpoint of the HTTP product.
     """
     if "@" in text:
         # The error does not contain the text, which may contain a password.
         raise ConfigurationError(
             "an address must not contain a user or a password; pass credentials=Credentials(...)"
         )
-    addresses = [split_address(address) for address in text.replace(";", " ").replace(",", " ").split()]
+    endpoints = [without_scheme(endpoint) for endpoint in split_endpoints(text)]
+    for endpoint in endpoints:
+        _check_product(endpoint)
+    addresses = [split_address(endpoint) for endpoint in endpoints]
     if not addresses:
         raise ConfigurationError("no address given; expected host:port, or several as host:port;host:port")
     for host, _ in addresses:
@@ -35,12 +59,35 @@ def parse_addresses(text: str) -> tuple[str, ...]:
 
 
 def check_host(host: str) -> None:
-    """Raise ConfigurationError for a host name that cannot exist, so that it is never looked up."""
+    """Raise ConfigurationError for a host name that cannot exist, so that it is never looked up.
+
+    Also for a host of the HTTP product, which does not serve this protocol.
+    """
+    _check_product(host)
     try:
         host.encode("idna")
     except UnicodeError as error:
         reason = error.__cause__ or error
         raise ConfigurationError(f"{one_line(ascii(host))} is not a host name: {reason}") from None
+
+
+def _check_product(endpoint: str) -> None:
+    if _HTTP_PRODUCT.search(endpoint):
+        raise ConfigurationError(
+            f"{one_line(endpoint)} is an endpoint for HTTP clients (mqrest); use the TCP endpoint of the "
+            "instance, such as "
+            "MQ_INST_<account>_<instance>.<region>.mq-internal.aliyuncs.com:8080"
+        )
+
+
+def https_addresses(text: str) -> frozenset[str]:
+    """Return those addresses of ``text`` that begin with ``https://``."""
+    return frozenset(
+        address
+        for endpoint in split_endpoints(text)
+        if endpoint.lower().startswith("https://")
+        for address in parse_addresses(endpoint)
+    )
 
 
 def split_address(address: str) -> tuple[str, int]:

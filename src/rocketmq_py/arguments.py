@@ -10,14 +10,19 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from rocketmq_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import attrs
 
+Duration: TypeAlias = float | timedelta
+"""A number of seconds, or a timedelta."""
+BYTES: Final = {"unit": "bytes"}
+"""The metadata of a setting (an attrs field) that counts bytes."""
 Value = TypeVar("Value")
 Choice = TypeVar("Choice", bound=enum.Enum)
 
@@ -140,18 +145,30 @@ def check_not_negative(value: object, name: str) -> float:
     return number
 
 
-def check_timeout(timeout: Any, name: str = "timeout") -> None:
-    """Accept None, 0, a positive number of seconds and ``math.inf``.
+def seconds(duration: Duration) -> float:
+    """Return the seconds of a timedelta. Any other value is returned as it is, for a check of its own."""
+    return duration.total_seconds() if isinstance(duration, timedelta) else duration
+
+
+def seconds_or_none(duration: Duration | None) -> float | None:
+    """Return None for None, else as :func:`seconds`."""
+    return None if duration is None else seconds(duration)
+
+
+def check_timeout(timeout: Any, name: str = "timeout") -> float | None:
+    """Return None, or the seconds of a duration: 0, a positive number, ``math.inf``, or a timedelta.
 
     None stands for the setting. 0 gives only results that need no waiting. ``math.inf`` waits without end. A
     caller that sends the timeout to a broker has to replace it by a number.
     """
     if timeout is None:
-        return
-    if not _is_number(timeout):
+        return None
+    number = seconds(timeout)
+    if not _is_number(number):
         raise ConfigurationError(f"{name} is {timeout!r}; it must be a number of seconds")
-    if not timeout >= 0:
+    if not number >= 0:
         raise ConfigurationError(f"{name} is {timeout!r}; it must be 0 or more, in seconds")
+    return number
 
 
 def _is_number(value: object) -> bool:

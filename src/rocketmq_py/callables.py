@@ -14,6 +14,8 @@ from rocketmq_py.errors import ConfigurationError
 
 _NO_KEYWORDS: Mapping[str, object] = {}
 _MOST_KNOWN = 4096
+_PLACEHOLDER: object = getattr(functools, "Placeholder", _NO_KEYWORDS)
+"""The argument of a partial that the call gives. Python 3.14 has it, earlier ones never see this value."""
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
@@ -36,7 +38,10 @@ def check_callable(function: object, name: str, *parameters: str, awaited: bool 
     """
     called, count, keywords = function, len(parameters), _NO_KEYWORDS
     if isinstance(called, functools.partial):
-        count, keywords = count + len(called.args), called.keywords
+        places = sum(argument is _PLACEHOLDER for argument in called.args)
+        if count < places:
+            raise _other_parameters(function, name, parameters)
+        count, keywords = count + len(called.args) - places, called.keywords
         called = called.func
     kind = type(called)
     if kind is MethodType:
@@ -153,13 +158,22 @@ def _check_by_signature(function: object, name: str, parameters: Sequence[str], 
 
 def _other_parameters(function: object, name: str, parameters: Sequence[str]) -> ConfigurationError:
     assert callable(function)
+    if isinstance(function, functools.partial):
+        # Not its own signature, which differs by Python version. The arguments may be secrets.
+        given = ["…"] * len(function.args) + [f"{keyword}=…" for keyword in function.keywords]
+        described = f"partial({', '.join([_name_of(function.func), *given])}) of {_described(function.func)}"
+    else:
+        described = _described(function)
+    return ConfigurationError(
+        f"{name} is called with ({', '.join(parameters)}), which {described} does not accept"
+    )
+
+
+def _described(function: Callable[..., object]) -> str:
     signature = ""
     with contextlib.suppress(TypeError, ValueError):
         signature = str(inspect.signature(function, follow_wrapped=False))
-    return ConfigurationError(
-        f"{name} is called with ({', '.join(parameters)}), "
-        f"which {_name_of(function)}{signature} does not accept"
-    )
+    return f"{_name_of(function)}{signature}"
 
 
 def _generator(function: object, name: str) -> ConfigurationError:

@@ -97,7 +97,7 @@ class _BuiltinCodec:
         try:
             return self._validate(_adapter(kind), body)
         except pydantic.ValidationError as error:
-            raise ValueError(_without_input(error)) from None
+            raise ValueError(describe_validation_error(error)) from None
 
     def _validate(self, adapter: Any, body: bytes) -> Any:
         """Return the value in a body, as the TypeAdapter of pydantic decodes it."""
@@ -346,12 +346,13 @@ def _enc_hook(value: Any) -> Any:
     raise TypeError(f"values of type {type(value).__name__} are not supported")
 
 
-def _without_input(error: Any) -> str:
+def describe_validation_error(error: Any) -> str:
     """Describe a ValidationError of pydantic without its input values, which may be secrets.
 
-    Texts of the model's own validators may still contain them.
+    Texts of the model's own validators may still contain them. Other errors are described by their text.
     """
-    found = error.errors(include_input=False, include_url=False, include_context=False)
+    if not hasattr(error, "errors"):
+        return str(error)
     return "; ".join(
-        f"{one['msg']} - at `{'.'.join(str(part) for part in one['loc']) or '$'}`" for one in found
+        f"{one['msg']} - at `{'.'.join(str(part) for part in one['loc']) or '$'}`" for one in error.errors()
     )

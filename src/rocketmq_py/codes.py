@@ -191,10 +191,13 @@ def language_code(name: str | None) -> int:
 
 
 V4_0_0 = 213
-V5_0_0_SNAPSHOT = 412
-V5_5_0 = 513
-"""Ordinals of Java's ``MQVersion``. Pop and exact delivery times need a broker from V5_0_0_SNAPSHOT on. Lite
-topics need V5_5_0."""
+"""An ordinal of Java's ``MQVersion``."""
+
+
+def version_ordinal(version: str) -> int:
+    """Return the ordinal of a release from 4.0.0 on, such as ``5.3.2``."""
+    major, minor, patch = map(int, version.split("."))
+    return V4_0_0 + 2 * (100 * (major - 4) + 10 * minor + patch)
 
 
 def version_name(ordinal: int) -> str:

@@ -1,4 +1,4 @@
-"""Credentials, and the signatures that they put on requests.
+"""Credentials, and the signatures that they put on requests, after the namespace.
 
 Brokers that check access identify a client by its signed requests. Java: ``SessionCredentials``,
 ``AclClientRPCHook``.
@@ -21,12 +21,24 @@ SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - a field's name
 """The field with the token of a temporary identity. It is signed too."""
 SIGNATURE: Final = "Signature"
 """The field with the signature, the only one that is not signed."""
+_NAMESPACE: Final = "ns"
+_HAS_NAMESPACE: Final = "nsd"
 
 
 def _check_text(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
     # The error does not quote the value: it may be a secret in the wrong argument.
     if not isinstance(value, str) or not value.strip():
         raise ConfigurationError(f"credentials: {attribute.name} must be a text that is not empty")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        position = error.start  # without the error itself, which holds the value
+    else:
+        return
+    raise ConfigurationError(
+        f"credentials: {attribute.name} has a character that cannot be encoded as UTF-8, "
+        f"at position {position}"
+    )
 
 
 @attrs.frozen
@@ -39,7 +51,7 @@ class Credentials:
         security_token: the token that a service for temporary identities issued with the keys.
 
     Raises:
-        ConfigurationError: one of them is empty or not a text.
+        ConfigurationError: one of them is empty, not a text, or cannot be encoded as UTF-8.
     """
 
     access_key: str = attrs.field(validator=_check_text)
@@ -52,7 +64,7 @@ class Credentials:
 CredentialsProvider: TypeAlias = Callable[[], Credentials]
 """A function that returns the credentials to use from now on, for identities that expire.
 
-It is called in a thread whenever a connection is opened, and at most every 10 seconds when a broker denies
+It is called in a thread whenever a connection is opened, and at most once per second when a broker denies
 access. The denied request is then sent again once with the new credentials. The text of an exception that it
 raises appears in errors and logs.
 """
@@ -88,3 +100,32 @@ def signed(fields: Mapping[str, str], body: bytes, credentials: Credentials) -> 
         result[SECURITY_TOKEN] = credentials.security_token
     result[SIGNATURE] = signature(credentials.secret_key, result, body)
     return result
+
+
+@attrs.frozen
+class RequestSigner:
+    """Completes the fields of every request: adds the namespace, then the access key and the signature.
+
+    Java: ``NamespaceRpcHook``, followed by ``AclClientRPCHook``.
+
+    Args:
+        credentials: sign the fields and the body, or None.
+        namespace_v2: the namespace as a field, which is signed too. Empty for none.
+    """
+
+    credentials: Credentials | None
+    namespace_v2: str = ""
+
+    def complete(self, fields: Mapping[str, str], body: bytes) -> Mapping[str, str]:
+        """Return a request's fields with those of the namespace and of the credentials.
+
+        Raises InvalidMessageError if a text cannot be encoded as UTF-8.
+        """
+        if self.namespace_v2:
+            fields = {**fields, _HAS_NAMESPACE: "true", _NAMESPACE: self.namespace_v2}
+        return fields if self.credentials is None else signed(fields, body, self.credentials)
+
+    @classmethod
+    def create(cls, credentials: Credentials | None, namespace_v2: str = "") -> RequestSigner | None:
+        """Return a signer, or None if there is nothing to add."""
+        return cls(credentials, namespace_v2) if credentials is not None or namespace_v2 else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rocketmq_py.queues import MessageQueue
 
 _MAX_REMARK_LENGTH = 500
@@ -35,3 +37,11 @@ def rounded(seconds: float) -> str:
 def described(queue: MessageQueue) -> str:
     """Return a queue in words: its id, topic and broker."""
     return f"queue {queue.queue_id} of topic {queue.topic!r} on broker {queue.broker_name!r}"
+
+
+def allow_reading(topic: str) -> str:
+    """Return the command that lets consumers read a topic, for errors.
+
+    Brokers before 4.9.2 create topics of dead letters that may only be written to.
+    """
+    return f"allow reading with: rocketmq-py topic alter {shlex.quote(topic)} --permission RW"

@@ -5,7 +5,12 @@ By these attributes, callers decide what to do:
 - ``retriable``: the same request may succeed on another broker, or on the same one later. False also if no
   broker was found (NameServerError, TopicNotFoundError, NoQueueError), although that may change.
 - ``invalidates_route``: the route is outdated and must be fetched again immediately.
-- ``delivery``: whether the message of a failed send may be stored. Senders also set it on instances.
+- ``queue_gone``: the broker no longer has the queue: its topic was deleted, or has fewer queues now.
+- ``not_reached``: no broker was reached, and waiting may help: its address refuses connections, or it has no
+  route yet. Sends do not count this as an attempt.
+- ``delivery``: whether the message of a failed send may be stored.
+
+All of them have a value in each class. Except for ``retriable``, instances may have another one.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from rocketmq_py.codes import ResponseCode, response_name
 from rocketmq_py.error_texts import described, one_line, rounded
 from rocketmq_py.queues import MessageQueue, SendResult
 
-_JAVA_WRAPPING = re.compile(r"^[\w.]*AclException: |, [\w.$]+\([\w.]+:\d+\)$")
+_JAVA_WRAPPING = re.compile(r"^(?:[\w.]*(?:Acl|Authentication|Ons)Exception: )+|, [\w.$]+\([\w.]+:\d+\)$")
 """Text that 4.x adds to a remark: Java's class in front, and the position in the source at the end."""
 
 
@@ -38,7 +43,9 @@ class RocketMQError(Exception):
     """The base class of all errors that this library raises on purpose."""
 
     retriable: ClassVar[bool] = False
-    invalidates_route: ClassVar[bool] = False
+    invalidates_route: bool = False
+    queue_gone: bool = False
+    not_reached: bool = False
     delivery: Delivery = Delivery.NOT_SENT
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -62,10 +69,6 @@ class MessageTooLargeError(InvalidMessageError):
     """A message, or its properties, exceed the size that brokers accept."""
 
 
-class InvalidPropertyError(InvalidMessageError):
-    """A property, tag or key cannot be encoded: it is empty, not a str, or contains a separator."""
-
-
 class SendForbiddenError(RocketMQError):
     """A user's hook forbade the send. The hook's exception is the cause."""
 
@@ -85,29 +88,18 @@ class BatchError(RocketMQError):
         super().__init__(f"{len(results)} of {total} messages were stored, then: {error}")
         self.results: Final = tuple(results)
         self.delivery: Delivery = error.delivery
-
-
-class LocalOffsetsError(RocketMQError):
-    """Neither the file with a broadcasting consumer's offsets nor its backup can be read."""
-
-    def __init__(self, reasons: str) -> None:
-        super().__init__(
-            f"local offsets cannot be read ({reasons}); repair or remove these files, or set "
-            "discard_damaged_offsets=True if they are damaged. Without them, the consumer starts at its "
-            "consume_from"
-        )
+        self.not_reached: bool = error.not_reached
 
 
 class ClosedError(RocketMQError):
     """The object was used after it was closed, or before it was opened."""
 
 
-class OutsideTrioError(RocketMQError, RuntimeError):
-    """A trio object was used outside of ``trio.run``, or in another one than it was opened in."""
+class OutsideEventLoopError(RocketMQError, RuntimeError):
+    """An object was used outside of the event loop that its API needs.
 
-
-class OutsideAsyncioError(RocketMQError, RuntimeError):
-    """An asyncio object was used without a running event loop."""
+    A trio object needs ``trio.run``, the one that it was opened in. An asyncio object needs a running loop.
+    """
 
 
 class ProtocolError(RocketMQError):
@@ -118,10 +110,15 @@ class ProtocolError(RocketMQError):
 
 
 class ConnectError(RocketMQError):
-    """No connection could be made to a name server or broker."""
+    """No connection could be made to a name server or broker.
+
+    The text counts the attempts since the address was reached last, and says since when it is unreachable.
+    ``not_reached`` is False if waiting is useless, because the address or a certificate is invalid.
+    """
 
     retriable = True
     invalidates_route = True
+    not_reached = True
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"cannot connect to {address}: {reason}")
@@ -144,6 +141,7 @@ class ConnectionLostError(RocketMQError):
         self.address = address
         self.reason = reason
         self.delivery = delivery
+        self.not_reached: bool = delivery is Delivery.NOT_SENT
 
 
 class RequestTimeoutError(RocketMQError, TimeoutError):
@@ -157,6 +155,7 @@ class RequestTimeoutError(RocketMQError, TimeoutError):
         self.address = address
         self.timeout = timeout
         self.delivery = delivery
+        self.not_reached: bool = delivery is Delivery.NOT_SENT
 
 
 class ReplyTimeoutError(RocketMQError, TimeoutError):
@@ -173,76 +172,43 @@ class ReplyTimeoutError(RocketMQError, TimeoutError):
 class NameServerError(RocketMQError):
     """No name server answered. ``reasons`` has the error of each, by address."""
 
+    not_reached = True
+
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(f"no name server answered ({'; '.join(reasons.values())})")
         self.reasons: dict[str, str] = dict(reasons)
 
 
 class TopicNotFoundError(RocketMQError):
-    """The name servers have no route for the topic."""
+    """The name servers have no route for the topic.
 
-    def __init__(self, topic: str, name_servers: str, namespace: str = "") -> None:
-        where = f" in namespace {namespace!r}" if namespace else ""
-        super().__init__(f"topic {topic!r} does not exist{where} (asked {name_servers})")
-        self.topic = topic
-
-
-class TopicExistsError(RocketMQError):
-    """The topic to create exists already, on the brokers that ``brokers`` names."""
-
-    def __init__(self, topic: str, brokers: Sequence[str]) -> None:
-        super().__init__(f"topic {topic!r} exists already on {', '.join(brokers)}")
-        self.topic = topic
-        self.brokers: tuple[str, ...] = tuple(brokers)
-
-
-class GroupExistsError(RocketMQError):
-    """The group to create exists already, on the brokers that ``brokers`` names."""
-
-    def __init__(self, group: str, brokers: Sequence[str]) -> None:
-        super().__init__(f"group {group!r} exists already on {', '.join(brokers)}")
-        self.group = group
-        self.brokers: tuple[str, ...] = tuple(brokers)
-
-
-class GroupNotFoundError(RocketMQError):
-    """None of the asked brokers knows the group."""
-
-    def __init__(self, group: str, asked: str, namespace: str = "") -> None:
-        where = f" in namespace {namespace!r}" if namespace else ""
-        super().__init__(f"group {group!r} does not exist{where} (asked {asked})")
-        self.group = group
-
-
-class SomeBrokersFailedError(RocketMQError):
-    """A request to several brokers or name servers failed on some of them, or on all.
-
-    Attributes:
-        done: the names or addresses of those on which it succeeded.
-        answers: the answers of those, by name or address.
-        failures: the errors of the others, by name or address.
+    The text has the topic's full name if that differs from ``topic``, and advice if the namespace may be the
+    cause.
     """
 
     def __init__(
-        self, action: str, answers: Mapping[str, Any], failures: Mapping[str, RocketMQError]
+        self, topic: str, name_servers: str, namespace: str = "", *, full_name: str = "", advice: str = ""
     ) -> None:
-        self.done: tuple[str, ...] = tuple(answers)
-        reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
-        others = f"; it is done on {', '.join(answers)}" if answers else ""
-        total = len(failures) + len(answers)
-        super().__init__(f"{action} failed on {len(failures)} of {total}: {reasons}{others}")
-        self.answers: dict[str, Any] = dict(answers)
-        self.failures: dict[str, RocketMQError] = dict(failures)
+        where = f" in namespace {namespace!r}" if namespace else ""
+        asked_for = f"asked for {full_name!r}: " if full_name not in ("", topic) else "asked "
+        hint = f"; {advice}" if advice else ""
+        super().__init__(f"topic {topic!r} does not exist{where} ({asked_for}{name_servers}){hint}")
+        self.topic = topic
 
 
 class NoQueueError(RocketMQError):
-    """No queue, or no broker of the wanted role, can serve the request."""
+    """No queue, or no broker of the wanted role, can serve the request.
+
+    Attributes:
+        topic: the topic that has no queue to read. Empty for other causes.
+    """
 
     invalidates_route = True
 
-
-class QueueGoneError(NoQueueError):
-    """The broker no longer has the queue: its topic was deleted, or has fewer queues now."""
+    def __init__(self, text: str, topic: str = "", *, queue_gone: bool = False) -> None:
+        super().__init__(text)
+        self.topic = topic
+        self.queue_gone = queue_gone
 
 
 class NotAssignedError(RocketMQError):
@@ -274,46 +240,39 @@ class DataLossError(RocketMQError):
         self.end = end
 
 
-class UnreadableBodyError(RocketMQError):
-    """A message's body is compressed, or is a batch, and cannot be read.
-
-    Attributes:
-        queue: the message's queue.
-        offset: the message's offset.
-        reason: the cause, and which package to install if one is missing.
-    """
-
-    def __init__(self, queue: MessageQueue, offset: int, reason: str) -> None:
-        super().__init__(f"the message at offset {offset} of {described(queue)} cannot be opened: {reason}")
-        self.queue = queue
-        self.offset = offset
-        self.reason = reason
-
-
 class BodyDecodeError(RocketMQError, ValueError):
-    """The body of a message is not an instance of the type that the program asked for.
+    """The body of a message cannot be decompressed, or is no instance of the type that the program asked for.
 
     Attributes:
         topic: the message's topic.
         message_id: the message's id.
-        kind: the name of the type.
-        reason: why the body cannot be decoded.
+        reason: why the body cannot be decoded, and which package to install if one is missing.
     """
 
-    def __init__(self, topic: str, message_id: str, kind: str, reason: str) -> None:
-        super().__init__(
-            f"the body of message {message_id} of topic {topic!r} cannot be decoded as {kind}: {reason}"
-        )
+    def __init__(self, text: str, topic: str, message_id: str, reason: str) -> None:
+        super().__init__(f"{text}: {reason}")
         self.topic = topic
         self.message_id = message_id
-        self.kind = kind
         self.reason = reason
 
 
-class BrokerError(RocketMQError):
-    """A broker or name server answered with an error. ``remoting.answer_errors`` chooses the subclass.
+class StoreError(RocketMQError):
+    """State on a disk cannot be read or written. The text names it, and the cause.
 
-    ``code`` is the response code, ``remark`` the reason, if it gave one, and ``address`` that of the server.
+    The state is the store of a relay, the file with the offsets of a broadcasting consumer, or the checkpoint
+    of a Spark stream. A relay reads the messages again that it could not store.
+    """
+
+
+class BrokerError(RocketMQError):
+    """A broker or name server answered with an error.
+
+    ``remoting.answer_errors`` chooses the subclass.
+
+    Attributes:
+        code: the response code, such as ``ResponseCode.NO_MESSAGE``.
+        remark: the reason that the server gave. None if it gave none.
+        address: the address of the server.
     """
 
     delivery = Delivery.REFUSED
@@ -325,47 +284,55 @@ class BrokerError(RocketMQError):
         self.address = address
 
 
+_OUTDATED_ROUTE_CODES = frozenset(
+    {
+        ResponseCode.SERVICE_NOT_AVAILABLE,  # its disk is full, it shuts down, or it has become a replica
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.NOT_LEADER_FOR_QUEUE,  # it no longer has the logical queue of a static topic
+    }
+)
+"""Codes of brokers that do not serve the topic, or not in the way that the route says."""
+
+
 class RetriableBrokerError(BrokerError):
-    """The broker cannot serve the request now. Another one may (SYSTEM_ERROR, SERVICE_NOT_AVAILABLE, …)."""
+    """The broker cannot serve the request now. Another one may, or the same one later.
+
+    ``invalidates_route`` is True if the code tells that the broker does not serve the topic (any more), and
+    ``queue_gone`` if it does not have the queue.
+    """
 
     retriable = True
 
+    def __init__(
+        self,
+        code: int,
+        remark: str | None,
+        address: str,
+        *,
+        text: str | None = None,
+        queue_gone: bool = False,
+    ) -> None:
+        super().__init__(code, remark, address, text=text)
+        self.queue_gone = queue_gone
+        self.invalidates_route: bool = queue_gone or code in _OUTDATED_ROUTE_CODES
+
 
 class BrokerBusyError(RetriableBrokerError):
-    """The broker sheds load (SYSTEM_BUSY, FLOW_CONTROL). Back off before the next attempt."""
+    """The broker sheds load (SYSTEM_BUSY). Back off before the next attempt."""
 
 
-class BrokerTopicError(RetriableBrokerError):
-    """The broker does not have the topic (TOPIC_NOT_EXIST), or no longer the logical queue of a static topic
-    (NOT_LEADER_FOR_QUEUE). The route is outdated.
-    """
+class FlowControlError(BrokerBusyError):
+    """The service limits the rate of requests (FLOW_CONTROL), as managed services do for each instance.
 
-    invalidates_route = True
-
-
-class NoPermissionError(BrokerTopicError):
-    """The broker, or the topic on it, is not writable or not readable (NO_PERMISSION)."""
-
-
-class LiteQuotaError(BrokerError):
-    """The broker accepts no more subscriptions to lite topics (LITE_SUBSCRIPTION_QUOTA_EXCEEDED).
-
-    The broker's setting ``maxLiteSubscriptionCount`` limits those of all its consumers together. Unsubscribe
-    from lite topics that are no longer needed, or raise the limit.
-    """
-
-
-class LiteTopicExpiredError(BrokerError):
-    """The broker no longer has the message, because its lite topic has expired (NO_MESSAGE).
-
-    The attribute ``lite.topic.expiration`` of the parent topic sets the minutes after the last message.
+    Sends are retried after a pause, as often as ``retries`` and the send's timeout allow.
     """
 
 
 class AccessDeniedError(BrokerError):
     """The broker checks access, and credentials are missing, wrong, or lack the permission.
 
-    4.x answers with SYSTEM_ERROR, 5.x with NO_PERMISSION. Only the remark tells it from other errors.
+    4.x and proxies answer with SYSTEM_ERROR, 5.x with NO_PERMISSION. Only the remark tells it from others.
     """
 
     def __init__(self, code: int, remark: str | None, address: str) -> None:
@@ -375,14 +342,14 @@ class AccessDeniedError(BrokerError):
 
 
 class MessageRefusedError(BrokerError):
-    """The broker refuses the message (MESSAGE_ILLEGAL): its size, topic or properties."""
+    """The broker refuses the message (MESSAGE_ILLEGAL): its size, topic or properties.
+
+    Proxies and managed services also compare the message's type with that of its topic. The text then says
+    how to send messages of the topic's type.
+    """
 
 
-class SubscriptionError(BrokerError):
-    """The broker cannot use the subscription: it cannot parse the filter, or does not have it yet."""
-
-
-class SqlFilterRefusedError(SubscriptionError):
+class SqlFilterRefusedError(BrokerError):
     """A broker refuses a SQL filter: it cannot parse it, or does not filter by properties.
 
     Attributes:

@@ -1,8 +1,8 @@
 """Lazy imports: packages whose public names are imported on first use.
 
 Importing the whole client takes a third of a second of CPU. A command that lists topics, or a program that
-only sends, should not pay for it. A package declares its names twice: for type checkers by imports under
-``TYPE_CHECKING``, and at run time by :func:`lazy_attributes`.
+only sends, should not pay for it. A package imports its names for type checkers under ``TYPE_CHECKING``. At
+run time, :func:`lazy_names` loads them.
 """
 
 from __future__ import annotations
@@ -12,22 +12,31 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
-def lazy_attributes(namespace: dict[str, Any], names: Mapping[str, Iterable[str]]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for a package (PEP 562), and add a ``__dir__`` that lists its lazy names.
+def lazy_names(
+    namespace: dict[str, Any], homes: Mapping[str, Iterable[str]], modules: Iterable[str] = ()
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__all__``, ``__getattr__`` (PEP 562) and ``__dir__`` of a package.
 
     Args:
         namespace: the package's ``globals()``. A name is stored there when it is first used.
-        names: the public names of each module, by the module's name relative to the package.
+        homes: the public names by the module that defines them, relative to the package.
+        modules: the public modules of the package, which are not part of ``__all__``.
     """
     package = namespace["__name__"]
-    module_of = {name: module for module, public in names.items() for name in public}
+    home_of = {name: home for home, names in homes.items() for name in names}
+    loadable = frozenset(modules)
 
     def load(name: str) -> Any:
-        if name not in module_of:
+        if name in loadable:
+            return importlib.import_module(f"{package}.{name}")
+        if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{package}.{module_of[name]}"), name)
+        value = getattr(importlib.import_module(f"{package}.{home_of[name]}"), name)
         namespace[name] = value
         return value
 
-    namespace["__dir__"] = lambda: sorted({*namespace, *module_of})
-    return load
+    def listed() -> list[str]:
+        dunders = (name for name in namespace if name.startswith("__"))
+        return sorted({*dunders, *home_of, *loadable})
+
+    return sorted(home_of), load, listed

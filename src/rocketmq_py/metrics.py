@@ -17,15 +17,14 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from rocketmq_py.arguments import wrong_type
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.client import Member, core_of
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.histogram import BOUNDS, HistogramSnapshot
-from rocketmq_py.client.member import Member
 from rocketmq_py.consumer.group.base_consumer import BaseConsumer
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.hosted import Hosted
 from rocketmq_py.producer.base_producer import BaseProducer
-from rocketmq_py.producer.batching_producer import BatchingProducer
 from rocketmq_py.producer.meter import SendMeter
 from rocketmq_py.producer.statistics import Counters
 
@@ -116,8 +115,14 @@ ROCKETMQ_METRICS: Final[Mapping[str, Metric]] = {
     "lag": _gauge("rocketmq_client_lag_messages", "Unacknowledged messages of the assigned queues"),
     "sent": _counter("rocketmq_client_sent_messages", "Messages that a broker has acknowledged"),
     "send_failed": _counter("rocketmq_client_failed_messages", "Messages that could not be sent"),
+    "given_up": _counter(
+        "rocketmq_client_given_up_messages", "Messages without a result when their producer was closed"
+    ),
     "oneway": _counter("rocketmq_client_oneway_messages", "Oneway messages written to a connection"),
     "retries": _counter("rocketmq_client_send_retries", "Attempts to send after the first"),
+    "throttled": _counter(
+        "rocketmq_client_throttled_requests", "Sends and pulls that were refused by flow control"
+    ),
     "in_flight": _gauge("rocketmq_client_in_flight_messages", "Pipelined sends without an outcome"),
     "in_flight_bytes": _gauge("rocketmq_client_in_flight_bytes", "Size of their bodies"),
     "pulled": _counter("rocketmq_client_pulled_messages", "Messages received from brokers"),
@@ -125,6 +130,8 @@ ROCKETMQ_METRICS: Final[Mapping[str, Metric]] = {
     "handled": _counter("rocketmq_client_acknowledged_messages", "Messages acknowledged"),
     "handle_failed": _counter("rocketmq_client_failed_deliveries", "Messages whose handler failed"),
     "sent_back": _counter("rocketmq_client_sent_back_messages", "Messages returned to a broker"),
+    "dead_letters": _counter("rocketmq_client_dead_letters", "Messages that became dead letters"),
+    "cut_off": _counter("rocketmq_client_cut_off_messages", "Messages whose handler was cut off by the end"),
     "connections": _gauge("rocketmq_client_connections", "Open connections to name servers and brokers"),
 }  # fmt: skip
 """The metrics with the names of the official clients and, with ``rocketmq_client``, our own."""
@@ -141,7 +148,6 @@ SEMCONV_METRICS: Final[Mapping[str, Metric]] = {
 
 _SEMCONV_LABELS = {
     "topic": "messaging.destination.name",
-    "client_id": "messaging.client.id",
     "consumer_group": "messaging.consumer.group.name",
 }
 _HAS_OUTCOME = {"send", "process"}
@@ -149,6 +155,9 @@ _HAS_OUTCOME = {"send", "process"}
 _OPERATIONS = {"send": "send", "sent": "send", "process": "process", "pulled": "receive"}
 """The operation of each metric that has a name in the semantic conventions."""
 
+
+_NOTHING = (0, HistogramSnapshot())
+"""The values of counters and histograms that have counted nothing."""
 
 _Samples: TypeAlias = Iterable[tuple[dict[str, str], Any]]
 """Labels, each with a number or a HistogramSnapshot."""
@@ -160,20 +169,20 @@ class _MeteredMember:
 
     Attributes:
         member: a weak reference to it.
-        client_id: the id of its client.
         counts: returns the samples of a counter or histogram. Needs only the counters, not the member.
     """
 
     member: weakref.ref[Member]
-    client_id: str
     counts: Callable[[str], _Samples]
 
 
 class MetricSource:
     """Reads the metrics of producers and consumers of all three APIs.
 
-    Producers of one client may share labels. So that counters do not fall, the counts of a producer or
-    consumer that was garbage-collected stay in the samples as long as its client lives.
+    Producers and consumers of a process may share labels: their samples are added. So that counters do not
+    fall, the counts of a producer or consumer that was garbage-collected stay in the samples, as one sum for
+    each set of labels. The id of a client is no label. It is a new one at each start, so that each start
+    would make new series.
 
     Args:
         names: the names of metrics and labels.
@@ -187,9 +196,8 @@ class MetricSource:
         # Reentrant, because a signal handler or a finalizer may create a producer during a collection.
         self._lock = threading.RLock()
         self._members: list[_MeteredMember] = []
-        self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
-        self._ended: dict[str, dict[str, dict[Labels, Any]]] = {}
-        """The counts of members that were garbage-collected, by client id and key."""
+        self._ended: dict[str, dict[Labels, Any]] = {}
+        """The counts of members that were garbage-collected, by key."""
         self.metrics: Mapping[str, Metric] = (
             SEMCONV_METRICS if self._names is MetricNames.SEMCONV else ROCKETMQ_METRICS
         )
@@ -200,63 +208,60 @@ class MetricSource:
         Raises ConfigurationError for another object.
         """
         target: object = member._target if isinstance(member, Hosted) else member
-        if isinstance(target, BatchingProducer):
-            target = target.producer
         if not isinstance(target, BaseProducer | BaseConsumer):
             raise wrong_type("member", "a producer or consumer of rocketmq_py", member)
         counts: Callable[[str], _Samples]
         if isinstance(target, BaseProducer):
             meter = target._enable_metering()
-            counts = partial(_producer_counts, target.config.group, target._sender.counters, meter)
+            counts = partial(_producer_counts, target.settings.group, target._sender.counters, meter)
         else:
-            counts = partial(_consumer_counts, target.config.group, target._enable_metering())
+            counts = partial(_consumer_counts, target.settings.group, target._enable_metering())
         with self._lock:
             self._sum_ended()
             if all(one.member() is not target for one in self._members):
-                self._members.append(_MeteredMember(weakref.ref(target), target.client.client_id, counts))
-                self._clients.add(target.client)
+                self._members.append(_MeteredMember(weakref.ref(target), counts))
 
     def collect(self, key: str) -> dict[Labels, Any]:
         """Return the samples of a metric: numbers, or HistogramSnapshots, by their labels.
 
-        Samples with the same labels, for example of two producers of one client, are added. Any thread may
+        Samples with the same labels, for example of two producers of one group, are added. Any thread may
         call this.
         """
         found: dict[Labels, Any] = {}
         with self._lock:
             self._sum_ended()
             members = list(self._members)
-            for counts in self._ended.values():
-                found.update(counts.get(key, {}))
-        is_gauge = self.metrics[key].kind is MetricKind.GAUGE
-        for one in members:
-            if not is_gauge:
-                self._add(found, key, one.client_id, one.counts(key))
-            elif (member := one.member()) is not None:
-                gauges = _producer_gauges if isinstance(member, BaseProducer) else _consumer_gauges
-                self._add(found, key, one.client_id, gauges(member, key))
+            found.update(self._ended.get(key, {}))
+        if key == "connections":
+            self._add(found, key, _connections({core_of(m) for one in members if (m := one.member())}))
+        elif self.metrics[key].kind is not MetricKind.GAUGE:
+            for one in members:
+                self._add(found, key, one.counts(key))
+        else:
+            for one in members:
+                if (member := one.member()) is not None:
+                    gauges = _producer_gauges if isinstance(member, BaseProducer) else _consumer_gauges
+                    self._add(found, key, gauges(member, key))
         return found
 
     def _sum_ended(self) -> None:
         """Replace members that were garbage-collected by the sums of their counts."""
-        clients = {client.client_id for client in self._clients}
         for one in [one for one in self._members if one.member() is None]:
             self._members.remove(one)
-            ended = self._ended.setdefault(one.client_id, {})
-            for key, metric in self.metrics.items():
-                if metric.kind is not MetricKind.GAUGE:
-                    self._add(ended.setdefault(key, {}), key, one.client_id, one.counts(key))
-        for client_id in self._ended.keys() - clients:
-            del self._ended[client_id]
+            counts = {
+                key: list(one.counts(key))
+                for key, metric in self.metrics.items()
+                if metric.kind is not MetricKind.GAUGE
+            }
+            if any(value not in _NOTHING for samples in counts.values() for _, value in samples):
+                for key, samples in counts.items():
+                    self._add(self._ended.setdefault(key, {}), key, samples)
 
-    def _add(self, found: dict[Labels, Any], key: str, client_id: str, samples: _Samples) -> None:
+    def _add(self, found: dict[Labels, Any], key: str, samples: _Samples) -> None:
         """Add samples to those in ``found``, by the labels of the chosen convention."""
         for labels, value in samples:
-            named = self._named(key, {**labels, "client_id": client_id})
-            if key == "connections":  # of a client, which members may share
-                found[named] = value
-            else:
-                found[named] = found[named] + value if named in found else value
+            named = self._named(key, labels)
+            found[named] = found[named] + value if named in found else value
 
     def _named(self, key: str, labels: Mapping[str, str]) -> Labels:
         """Return the labels of a sample in the chosen convention."""
@@ -283,22 +288,24 @@ def _producer_counts(group: str, counters: Counters, meter: SendMeter, key: str)
             return [(labels, counters.sent)]
         case "send_failed":
             return [(labels, counters.failed)]
+        case "given_up":
+            return [(labels, counters.given_up)]
         case "oneway":
             return [(labels, counters.oneway)]
         case "retries":
             return [(labels, counters.retried)]
+        case "throttled":
+            return [(labels, counters.throttled)]
     return []
 
 
 def _producer_gauges(producer: Any, key: str) -> _Samples:
-    labels = {"producer_group": producer.config.group}
+    labels = {"producer_group": producer.settings.group}
     match key:
         case "in_flight":
             return [(labels, producer.in_flight)]
         case "in_flight_bytes":
             return [(labels, producer._pipeline.admission.bytes)]
-        case "connections":
-            return _connections(producer)
     return []
 
 
@@ -308,6 +315,9 @@ _COUNTER_FIELDS = {
     "handled": "done",
     "handle_failed": "failed",
     "sent_back": "sent_back",
+    "dead_letters": "dead_letters",
+    "cut_off": "cut_off",
+    "throttled": "throttled",
 }
 
 
@@ -326,12 +336,10 @@ def _consumer_counts(group: str, counters: ConsumerCounters, key: str) -> _Sampl
 
 
 def _consumer_gauges(consumer: Any, key: str) -> _Samples:
-    if key == "connections":
-        yield from _connections(consumer)
-    elif key in ("cached_messages", "cached_bytes", "lag"):
+    if key in ("cached_messages", "cached_bytes", "lag"):
         for cached in consumer._cached() if consumer.is_open else ():
             values = {"cached_messages": cached.messages, "cached_bytes": cached.size, "lag": cached.lag}
-            yield {"consumer_group": consumer.config.group, "topic": cached.topic}, values[key]
+            yield {"consumer_group": consumer.settings.group, "topic": cached.topic}, values[key]
 
 
 def _by_outcome(
@@ -341,6 +349,7 @@ def _by_outcome(
         yield {"topic": topic, "outcome": outcome}, snapshot
 
 
-def _connections(member: Member) -> list[tuple[dict[str, str], int]]:
-    client = member.client
-    return [({}, len(client.connections.open_connections()))] if client.is_open else []
+def _connections(clients: set[ClientCore]) -> _Samples:
+    """Return the number of open connections of clients, each of which members may share."""
+    counts = [len(client.connections.open_connections()) for client in clients if client.is_open]
+    return [({}, sum(counts))] if counts else []

@@ -14,6 +14,10 @@ DEFAULT_TOPIC = "TBW102"
 """Its route serves topics that brokers create automatically. Java: AUTO_CREATE_TOPIC_KEY_TOPIC."""
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 """The topic of trace messages (RMQ_SYS_TRACE_TOPIC)."""
+CLOUD_TRACE_PREFIX = "rmq_sys_TRACE_DATA_"
+"""The beginning of the topics of trace messages on some managed services. The region follows. Java:
+``TraceConstants.TRACE_TOPIC_PREFIX``.
+"""
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 MAX_TOPIC_LENGTH = 127

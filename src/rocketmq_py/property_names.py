@@ -42,6 +42,8 @@ TIMER_DELAY_SECONDS = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 """The delivery time, epoch milliseconds. The two properties above are delays instead (5.x)."""
+START_DELIVER_TIME = "__STARTDELIVERTIME"
+"""The delivery time on some managed services, epoch milliseconds. Brokers of Apache RocketMQ ignore it."""
 TIMER_OUT_MS = "TIMER_OUT_MS"
 """The delivery time that the broker recorded, epoch milliseconds."""
 TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
@@ -82,11 +84,20 @@ REPLY_MESSAGE_TYPE = "reply"
 KEY_SEPARATOR = " "
 """Separates several keys of one message."""
 
+
+def split_keys(text: str) -> tuple[str, ...]:
+    """Return the keys in the property KEYS, as brokers split it."""
+    if KEY_SEPARATOR in text:
+        return tuple([key for key in text.split(KEY_SEPARATOR) if key])
+    return (text,) if text else ()
+
+
 SYSTEM_PROPERTIES = frozenset(
     {
         KEYS, TAGS, UNIQUE_KEY, WAIT_STORE, DELAY_LEVEL, RETRY_TOPIC, REAL_TOPIC, REAL_QUEUE_ID,
         ORIGIN_MESSAGE_ID, RECONSUME_TIME, MAX_RECONSUME_TIMES, MIN_OFFSET, MAX_OFFSET, MESSAGE_REGION,
-        TRACE_SWITCH, CLUSTER, INSTANCE_ID, PRODUCER_GROUP, TRANSACTION_PREPARED, TRANSACTION_QUEUE_OFFSET,
+        TRACE_SWITCH, CLUSTER, INSTANCE_ID, PRODUCER_GROUP, TRANSACTION_PREPARED, TRANSACTION_ID,
+        TRANSACTION_QUEUE_OFFSET,
         DEAD_LETTER_ORIGIN_TOPIC, DEAD_LETTER_ORIGIN_MESSAGE_ID,
         CORRELATION_ID, REPLY_TO_CLIENT, TTL, MESSAGE_TYPE, ARRIVE_TIME, PUSH_REPLY_TIME,
         TIMER_DELAY_MS, TIMER_DELAY_SECONDS, TIMER_DELIVER_MS, TIMER_OUT_MS, TIMER_ENQUEUE_MS,

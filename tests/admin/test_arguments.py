@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from rocketmq_py import Admin
-from rocketmq_py.admin import DeadLetter, ResetTo
+from rocketmq_py.admin import DeadLetter
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.errors import ConfigurationError
 from tests.consumer.received import QUEUE, received
@@ -23,7 +23,7 @@ VALID: dict[str, Any] = {
     "group": "g",
     "source": "g",
     "target": "g",
-    "to": ResetTo.earliest(),
+    "to": "earliest",
     "message_id": "7F00000100002A9F0000000000000000",
     "key": "k",
     "queue": QUEUE,
@@ -117,7 +117,8 @@ Call: TypeAlias = Callable[[Any], Awaitable[object]]
         ),
         (
             lambda admin: admin.offsets.reset("g", "T", "beginning"),
-            "to is 'beginning'; it must be 'earliest', 'latest' or a ResetTo",
+            "to is 'beginning'; it must be 'earliest', 'latest', Position.time(...), Position.offset(...), "
+            "Position.last(...) or a mapping of MessageQueue to int",
         ),
         (lambda admin: admin.messages.find("T", None), "key must be a str, not None"),
         (lambda admin: admin.messages.find("T", " "), "key is empty"),
@@ -136,12 +137,17 @@ async def test_the_error_names_the_argument_and_the_expected_type(call: Call, er
 @pytest.mark.parametrize(
     ("offsets", "error"),
     [
-        ([5], "offsets must be a mapping of MessageQueue to int, not list"),
-        ({"T": 5}, "a queue in offsets must be a MessageQueue, not str"),
-        ({QUEUE: -1}, f"offsets[{QUEUE}] is -1; it must be 0 or more"),
+        (
+            [5],
+            "to must be 'earliest', 'latest', Position.time(...), Position.offset(...), Position.last(...) "
+            "or a mapping of MessageQueue to int, not list",
+        ),
+        ({"T": 5}, "a queue in to must be a MessageQueue, not str"),
+        ({QUEUE: -1}, f"to[{QUEUE}] is -1; it must be 0 or more"),
     ],
 )
-def test_reset_to_rejects_offsets_of_a_wrong_type(offsets: Any, error: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        ResetTo.queues(offsets)
+async def test_a_reset_rejects_offsets_of_a_wrong_type(offsets: Any, error: str) -> None:
+    async with Admin("127.0.0.1:1") as admin:
+        with pytest.raises(ConfigurationError) as caught:
+            await admin.offsets.reset("g", "T", offsets)
     assert str(caught.value) == error

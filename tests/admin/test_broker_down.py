@@ -10,8 +10,13 @@ import pytest
 import trio
 
 from rocketmq_py import Admin, Credentials, Message, Producer
-from rocketmq_py.admin import ResetTo
-from rocketmq_py.errors import ConnectError, RocketMQError, SomeBrokersFailedError
+from rocketmq_py.admin import SomeBrokersFailedError
+from rocketmq_py.client import core_of
+from rocketmq_py.client.client import BorrowedClient
+from rocketmq_py.errors import (
+    ConnectError,
+    RocketMQError,
+)
 from rocketmq_py.message import ReceivedMessage, SendResult
 from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.testing import World, simulate
@@ -40,18 +45,18 @@ async def run_in_scene(world: World, work: Callable[[Scene], Awaitable[None]]) -
         world.create_topic(topic, queues=2)
     async with (
         Admin(world.name_server_address, credentials=SUPER) as admin,
-        Producer(admin.client, group="senders", trace=True) as producer,
+        Producer(BorrowedClient(core_of(admin)), group="senders", trace=True) as producer,
     ):
         await admin.groups.create(GROUP)
         await admin.access.create_user("alice", "a-secret")
         await admin.access.put_rule("alice", "*", ["All"])
         by_broker: dict[str, SendResult] = {}
-        for queue in (await admin.client.routes.get(TOPIC)).write_queues:
+        for queue in (await core_of(admin).routes.get(TOPIC)).write_queues:
             message = Message(TOPIC, b"x", keys="k")
             by_broker[queue.broker_name] = await producer.send(message, queue=queue)
-        for queue in (await admin.client.routes.get(DEAD)).write_queues:
+        for queue in (await core_of(admin).routes.get(DEAD)).write_queues:
             await producer.send(Message(DEAD, b"dead"), queue=queue)
-        await admin.offsets.reset(GROUP, TOPIC, ResetTo.latest())
+        await admin.offsets.reset(GROUP, TOPIC, "latest")
         while not (await admin.messages.trace(by_broker[UP[0]].message_id)).events:
             await trio.sleep(1)
         found = await admin.messages.get(by_broker[UP[0]].offset_message_id)
@@ -59,7 +64,7 @@ async def run_in_scene(world: World, work: Callable[[Scene], Awaitable[None]]) -
         world.partition(world.name_server_address, DOWN)
         await world.crash(DOWN)
         await trio.sleep(1)  # the client has noticed that the connections are closed
-        await work(Scene(admin, admin.client.client_id, by_broker[UP[0]], found))
+        await work(Scene(admin, core_of(admin).client_id, by_broker[UP[0]], found))
 
 
 def names(queues: Iterable[Any]) -> set[str]:
@@ -125,10 +130,10 @@ CHANGES: dict[str, Request] = {
     "topics.alter": lambda s: s.admin.topics.alter(TOPIC, queues=3),
     "topics.delete": lambda s: s.admin.topics.delete(TOPIC),
     "groups.create": lambda s: s.admin.groups.create("new"),
-    "groups.alter": lambda s: s.admin.groups.alter(GROUP, retries=3),
+    "groups.alter": lambda s: s.admin.groups.alter(GROUP, max_reconsume_times=3),
     "groups.delete": lambda s: s.admin.groups.delete(GROUP),
-    "offsets.reset": lambda s: s.admin.offsets.reset(GROUP, TOPIC, ResetTo.earliest()),
-    "offsets.skip": lambda s: s.admin.offsets.skip(GROUP),
+    "offsets.reset": lambda s: s.admin.offsets.reset(GROUP, TOPIC, "earliest"),
+    "offsets.reset of all topics": lambda s: s.admin.offsets.reset(GROUP, None, "latest"),
     "offsets.clone": lambda s: s.admin.offsets.clone(GROUP, GROUP),
     "offsets.topics": lambda s: s.admin.offsets.topics(GROUP),
     "access.create_user": lambda s: s.admin.access.create_user("bob", "x"),
@@ -154,7 +159,7 @@ def test_a_read_returns_the_results_of_the_other_brokers(method: str) -> None:
         assert extract(result) == expected
         (error,) = result.failures.values()
         assert isinstance(error, ConnectError)
-        info = await scene.admin.client.name_servers.cluster_info()
+        info = await core_of(scene.admin).name_servers.cluster_info()
         assert result.failures.keys() <= {DOWN, *info.broker_addr_table[DOWN].broker_addrs.values()}
 
     in_a_simulation(work)
@@ -187,7 +192,7 @@ def test_a_partly_failed_change_has_taken_effect_on_the_other_brokers() -> None:
         assert {name: one.read_queues for name, one in settings.items()} == dict.fromkeys(UP, 3)
         assert set((await admin.groups.describe("new")).settings) == set(UP)
         described = await admin.groups.describe(GROUP)
-        assert [one.retries for one in described.settings.values()] == [3, 3]
+        assert [one.max_reconsume_times for one in described.settings.values()] == [3, 3]
         assert {one.consumer_offset for one in described.topics[0].queues} == {0}
         (bob,) = (await admin.access.users("bob")).users
         assert bob.brokers == UP
@@ -208,7 +213,7 @@ def test_a_partly_failed_deletion_keeps_the_route() -> None:
     async def work(scene: Scene) -> None:
         with pytest.raises(SomeBrokersFailedError):
             await scene.admin.topics.delete(TOPIC)
-        assert (await scene.admin.client.name_servers.route(TOPIC)).broker_datas
+        assert (await core_of(scene.admin).name_servers.route(TOPIC)).broker_datas
 
     in_a_simulation(work)
 
@@ -245,7 +250,7 @@ def test_errors_when_all_brokers_are_down() -> None:
                 lambda: admin.topics.describe(TOPIC),
                 lambda: admin.groups.describe(GROUP),
                 lambda: admin.groups.create(GROUP),
-                lambda: admin.offsets.skip(GROUP),
+                lambda: admin.offsets.reset(GROUP, None, "latest"),
             ):
                 with pytest.raises(RocketMQError, match="failed on 2 of 2"):
                     await request()

@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from rocketmq_py import Client, Message
+from rocketmq_py.client import core_of
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import ClusterInfo
 from rocketmq_py.testing import World, simulate
@@ -17,7 +18,7 @@ def test_the_tracks_of_a_message_whose_broker_has_left_raise_an_error_that_names
         async with Client(world.name_server_address) as client, client.admin() as admin:
             await admin.topics.create("Orders", queues=1)
             await admin.groups.create("billing")
-            queues = (await client.routes.get("Orders")).write_queues
+            queues = (await core_of(client).routes.get("Orders")).write_queues
             async with client.producer("shop") as producer:
                 sent = await producer.send(Message("Orders", b"x"), queue=queues[0])
             async with client.reader() as reader:
@@ -42,7 +43,7 @@ def test_the_name_of_a_broker_whose_master_has_left_raises_an_error_that_names_i
 ) -> None:
     async def program(world: World) -> None:
         async with Client(world.name_server_address) as client, client.admin() as admin:
-            info = await client.name_servers.cluster_info()
+            info = await core_of(client).name_servers.cluster_info()
             (broker,) = info.broker_addr_table.values()
             (address,) = broker.broker_addrs.values()
             replica = msgspec.structs.replace(broker, announced={1: address})
@@ -52,7 +53,7 @@ def test_the_name_of_a_broker_whose_master_has_left_raises_an_error_that_names_i
                 await trio.lowlevel.checkpoint()
                 return without_master
 
-            monkeypatch.setattr(client.name_servers, "cluster_info", cluster_info)
+            monkeypatch.setattr(core_of(client).name_servers, "cluster_info", cluster_info)
             with pytest.raises(ConfigurationError) as caught:
                 await admin.brokers.describe("broker-a")
             assert str(caught.value) == (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rocketmq_py.admin import BrokerStatus
+from rocketmq_py.admin.brokers import BrokerStatus
 
 
 def test_status_of_a_5_x_replica() -> None:
-    status = BrokerStatus.of(
+    status = BrokerStatus._of(
         "broker-a",
         "DefaultCluster",
         1,
@@ -35,6 +35,6 @@ def test_status_of_a_5_x_replica() -> None:
 
 def test_status_of_a_4_x_broker_that_has_just_started() -> None:
     details = {"brokerVersionDesc": "V4_9_7", "putTps": "  ", "getTransferedTps": "1.0 ", "putTps2": "x"}
-    status = BrokerStatus.of("b", "c", 0, "a:1", {**details, "commitLogDiskRatio": "-1.0"})
+    status = BrokerStatus._of("b", "c", 0, "a:1", {**details, "commitLogDiskRatio": "-1.0"})
     assert (status.version, status.put_rate, status.get_rate) == ("4.9.7", 0.0, 1.0)
     assert (status.started_ms, status.disk_ratio, status.put_today) == (None, None, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import trio
 
 from rocketmq_py import Client, Message, ReceivedMessage
+from rocketmq_py.client import core_of
 from rocketmq_py.testing import World, simulate
 
 
@@ -21,13 +22,13 @@ def test_a_client_is_described_through_a_broker_that_has_its_group() -> None:
             await admin.topics.create("Orders", queues=1)
             await admin.topics.create("Payments", queues=1, brokers=["broker-b"])
             await admin.groups.create("billing", brokers=["broker-b"])
-            for queue in (await client.routes.get("Orders")).write_queues:
+            for queue in (await core_of(client).routes.get("Orders")).write_queues:
                 await producer.send(Message("Orders", b"x"), queue=queue)
             async with client.push_consumer("billing") as consumer, trio.open_nursery() as nursery:
                 consumer.subscribe("Payments")
                 nursery.start_soon(consumer.run, handle)
                 await trio.sleep(60)
-                described = await admin.clients.describe(client.client_id)
+                described = await admin.clients.describe(core_of(client).client_id)
                 nursery.cancel_scope.cancel()
         assert described.client.brokers == ("broker-a", "broker-b")
         assert ([member.group for member in described.members], described.failures) == (["billing"], {})

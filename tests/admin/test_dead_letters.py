@@ -5,6 +5,7 @@ from __future__ import annotations
 import trio
 
 from rocketmq_py import Client, Message
+from rocketmq_py.client import core_of
 from rocketmq_py.testing import World, simulate
 
 
@@ -12,7 +13,7 @@ def test_the_newest_dead_letters_are_the_newest_of_all_queues() -> None:
     async def program(world: World) -> None:
         async with Client(world.name_server_address) as client, client.admin() as admin:
             await admin.topics.create("%DLQ%billing", queues=2)
-            first, second = (await client.routes.get("%DLQ%billing")).write_queues
+            first, second = (await core_of(client).routes.get("%DLQ%billing")).write_queues
             async with client.producer("shop") as producer:
                 for number, queue in enumerate([second, second, first, first]):
                     await producer.send(Message("%DLQ%billing", b"%d" % number), queue=queue)

@@ -8,8 +8,12 @@ import pytest
 import trio
 
 from rocketmq_py import Client
-from rocketmq_py.admin import groups
-from rocketmq_py.errors import GroupNotFoundError, NameServerError, RocketMQError
+from rocketmq_py.admin import GroupNotFoundError, groups
+from rocketmq_py.client import core_of
+from rocketmq_py.errors import (
+    NameServerError,
+    RocketMQError,
+)
 from rocketmq_py.testing import World, simulate
 
 
@@ -31,6 +35,6 @@ def test_deleting_a_group_again_deletes_the_topics_that_an_error_left(
                     await admin.groups.delete("billing", dead_letters=True)
             with pytest.raises(GroupNotFoundError):
                 await admin.groups.delete("billing", dead_letters=True)
-            assert not {"%RETRY%billing", "%DLQ%billing"} & set(await client.name_servers.topics())
+            assert not {"%RETRY%billing", "%DLQ%billing"} & set(await core_of(client).name_servers.topics())
 
     simulate(program, seed=1)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import trio
 
+from rocketmq_py.admin import SomeBrokersFailedError
 from rocketmq_py.admin.fan_out import MAX_CONCURRENT, change_each, query_each
-from rocketmq_py.errors import ConnectError, SomeBrokersFailedError
+from rocketmq_py.errors import ConnectError
 
 
 async def request(name: str) -> str:

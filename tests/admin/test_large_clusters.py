@@ -10,6 +10,8 @@ import trio
 
 from rocketmq_py import Admin, Message, MessageQueue, Producer
 from rocketmq_py.admin.fan_out import MAX_CONCURRENT
+from rocketmq_py.client import core_of
+from rocketmq_py.client.client import BorrowedClient
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.protocol.bodies import SubscriptionGroupConfig
 from rocketmq_py.protocol.headers import PutSubscriptionGroupRequest
@@ -107,16 +109,16 @@ async def add_groups(world: World, admin: Admin) -> None:
     for address in world.broker_addresses.values():
         for number in range(GROUPS):
             body = SubscriptionGroupConfig(group_name=f"group-{number}").encode()
-            await admin.client.brokers.call(address, PutSubscriptionGroupRequest(), body)
+            await core_of(admin).brokers.call(address, PutSubscriptionGroupRequest(), body)
 
 
 async def commit_for_all_groups(admin: Admin) -> None:
     """Send a message and commit an offset in its queue for every group."""
     queue = MessageQueue("Topic0", "broker-a", 0)
-    async with Producer(admin.client, group="senders") as producer:
+    async with Producer(BorrowedClient(core_of(admin)), group="senders") as producer:
         await producer.send(Message("Topic0", b"x"), queue=queue)
     for number in range(GROUPS):
-        await admin.client.brokers.commit_offset(f"group-{number}", queue, 0)
+        await core_of(admin).brokers.commit_offset(f"group-{number}", queue, 0)
 
 
 def max_concurrent(times_ms: list[int]) -> int:

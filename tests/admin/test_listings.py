@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,14 +11,16 @@ import attrs
 import pytest
 
 from rocketmq_py import admin
+from rocketmq_py.admin.fan_out import Listing
 from rocketmq_py.errors import ConnectError, RocketMQError
 
-LISTINGS = sorted(name for name in admin.__all__ if name.endswith("Listing") and name != "Listing")
+for _module in pkgutil.iter_modules(admin.__path__):
+    importlib.import_module(f"{admin.__name__}.{_module.name}")
+LISTINGS = Listing.__subclasses__()
 
 
-@pytest.mark.parametrize("name", LISTINGS)
-def test_a_listing_iterates_indexes_and_has_a_length(name: str) -> None:
-    kind: Any = getattr(admin, name)
+@pytest.mark.parametrize("kind", LISTINGS, ids=lambda kind: kind.__name__)
+def test_a_listing_iterates_indexes_and_has_a_length(kind: Any) -> None:
     (items, *others) = [field.name for field in attrs.fields(kind)]
     failures: dict[str, RocketMQError] = {"broker-b": ConnectError("10.0.0.2:10911", "refused")}
     rest = {"total": 3} if "total" in others else {}

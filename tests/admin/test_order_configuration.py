@@ -11,7 +11,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from rocketmq_py import Admin
-from rocketmq_py.errors import ConfigurationError, RocketMQError, SomeBrokersFailedError, TopicNotFoundError
+from rocketmq_py.admin import SomeBrokersFailedError
+from rocketmq_py.client import core_of
+from rocketmq_py.errors import (
+    ConfigurationError,
+    RocketMQError,
+    TopicNotFoundError,
+)
 from rocketmq_py.protocol.headers import PutKvConfigRequest
 from rocketmq_py.testing import World, simulate
 
@@ -38,7 +44,7 @@ async def crash(world: World, broker: str) -> None:
 
 async def queues_to_write(admin: Admin, topic: str = TOPIC) -> dict[str, int]:
     """Return the number of queues that producers use on each broker."""
-    route = await admin.client.routes.refresh(topic)
+    route = await core_of(admin).routes.refresh(topic)
     return dict(Counter(queue.broker_name for queue in route.write_queues))
 
 
@@ -173,7 +179,7 @@ def test_an_order_configuration_that_cannot_be_parsed_is_replaced_when_the_order
     async def work(admin: Admin, world: World) -> None:
         await admin.topics.create(TOPIC, queues=2)
         header = PutKvConfigRequest(kv_namespace="ORDER_TOPIC_CONFIG", key=TOPIC, value="nonsense")
-        await admin.client.connections.request(
+        await core_of(admin).connections.request(
             world.name_server_address, header.code, header.to_fields(), b"", timeout=3
         )
         await admin.name_servers.alter({"orderMessageEnable": "false"})

@@ -7,15 +7,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from rocketmq_py import Admin, Client, ConsumeFrom, Message, ReceivedMessage
-from rocketmq_py.admin import ResetTo
+from rocketmq_py import Admin, Client, Message, Position, ReceivedMessage
+from rocketmq_py.admin import SomeBrokersFailedError
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import (
-    BrokerBusyError,
-    SomeBrokersFailedError,
-    TopicNotFoundError,
-    UnsupportedByBrokerError,
-)
+from rocketmq_py.errors import BrokerBusyError, TopicNotFoundError, UnsupportedByBrokerError
 from rocketmq_py.protocol.headers import DeleteTopicInNameServerRequest
 from rocketmq_py.testing import World, simulate
 
@@ -32,7 +28,7 @@ def run_with_group(work: Callable[[Admin, World], Awaitable[None]]) -> None:
             await admin.groups.create(GROUP)
             async with client.reader() as reader, client.producer("shop") as producer:
                 for topic in ("Alone", "Orders"):
-                    for queue in (await client.routes.get(topic)).write_queues:
+                    for queue in (await core_of(client).routes.get(topic)).write_queues:
                         await producer.send(Message(topic, b"x"), queue=queue)
                         await reader.commit(GROUP, {queue: 0})
             await work(admin, world)
@@ -42,7 +38,7 @@ def run_with_group(work: Callable[[Admin, World], Awaitable[None]]) -> None:
 
 def test_resets_are_sorted_by_topic_and_broker() -> None:
     async def work(admin: Admin, _: World) -> None:
-        queues = [reset.queue for reset in await admin.offsets.skip(GROUP, dry_run=True)]
+        queues = [reset.queue for reset in await admin.offsets.reset(GROUP, None, "latest", dry_run=True)]
         assert [(queue.topic, queue.broker_name) for queue in queues] == [
             ("Alone", "broker-b"),
             ("Orders", "broker-a"),
@@ -61,7 +57,7 @@ def test_a_broker_that_fails_only_to_list_topics_is_reset() -> None:
     async def work(admin: Admin, world: World) -> None:
         world.fail(RequestCode.GET_CONSUME_STATS, times=1, server="broker-b")
         with pytest.raises(SomeBrokersFailedError) as caught:
-            await admin.offsets.skip(GROUP)
+            await admin.offsets.reset(GROUP, None, "latest")
         assert (caught.value.done, set(caught.value.failures)) == (("broker-a",), {"broker-b"})
         assert reset_queues(world) == {("Orders", "broker-a"), ("Orders", "broker-b")}
 
@@ -72,7 +68,7 @@ def test_a_topic_that_fails_on_its_only_broker_does_not_prevent_other_resets() -
     async def work(admin: Admin, world: World) -> None:
         world.fail(RequestCode.GET_TOPIC_STATS_INFO, times=1, server="broker-b")
         with pytest.raises(SomeBrokersFailedError, match="failed on 1 of 2: broker-b") as caught:
-            await admin.offsets.skip(GROUP)
+            await admin.offsets.reset(GROUP, None, "latest")
         assert [reset.queue.topic for reset in caught.value.answers["broker-a"]] == ["Orders"]
         assert reset_queues(world) == {("Orders", "broker-a"), ("Orders", "broker-b")}
 
@@ -82,11 +78,11 @@ def test_a_topic_that_fails_on_its_only_broker_does_not_prevent_other_resets() -
 def test_a_topic_without_a_route_does_not_prevent_other_resets() -> None:
     async def work(admin: Admin, world: World) -> None:
         header = DeleteTopicInNameServerRequest(topic="Alone")
-        await admin.client.connections.request(
+        await core_of(admin).connections.request(
             world.name_server_address, header.code, header.to_fields(), timeout=3
         )
         with pytest.raises(SomeBrokersFailedError) as caught:
-            await admin.offsets.skip(GROUP)
+            await admin.offsets.reset(GROUP, None, "latest")
         assert caught.value.done == ("broker-a", "broker-b")
         assert isinstance(caught.value.failures["Alone"], TopicNotFoundError)
         assert reset_queues(world) == {("Orders", "broker-a"), ("Orders", "broker-b")}
@@ -99,7 +95,7 @@ def test_a_single_failure_is_raised_if_nothing_was_reset() -> None:
         await admin.topics.delete("Orders")
         world.fail(RequestCode.GET_TOPIC_STATS_INFO, server="broker-b")
         with pytest.raises(BrokerBusyError):
-            await admin.offsets.skip(GROUP)
+            await admin.offsets.reset(GROUP, None, "latest")
 
     run_with_group(work)
 
@@ -110,7 +106,7 @@ DENIED = "User:alice has no permission to access Cluster:DefaultCluster from 10.
 def test_a_user_who_may_not_read_the_configuration_of_brokers_resets_a_group() -> None:
     async def work(admin: Admin, world: World) -> None:
         world.fail(RequestCode.GET_BROKER_CONFIG, code=ResponseCode.NO_PERMISSION, remark=DENIED)
-        await admin.offsets.skip(GROUP, "Orders")
+        await admin.offsets.reset(GROUP, "Orders", "latest")
         assert reset_queues(world) == {("Orders", "broker-a"), ("Orders", "broker-b")}
 
     run_with_group(work)
@@ -142,7 +138,7 @@ def test_members_consume_again_after_a_reset_to_earliest_on_a_broker_that_notifi
             handled += 1
 
         async with (
-            client.push_consumer(GROUP, consume_from=ConsumeFrom.FIRST) as consumer,
+            client.push_consumer(GROUP, consume_from="earliest") as consumer,
             trio.open_nursery() as nursery,
         ):
             consumer.subscribe("Orders")
@@ -151,8 +147,9 @@ def test_members_consume_again_after_a_reset_to_earliest_on_a_broker_that_notifi
             await admin.offsets.reset(GROUP, "Orders", "earliest")
             await trio.sleep(60)
             assert handled == 6
-            with pytest.raises(UnsupportedByBrokerError, match="to earliest, latest or a time"):
-                await admin.offsets.reset(GROUP, "Orders", ResetTo.offset(1))
+            text = "its setting useServerSideResetOffset is false. Stop the members, or reset to earliest"
+            with pytest.raises(UnsupportedByBrokerError, match=text):
+                await admin.offsets.reset(GROUP, "Orders", Position.offset(1))
             nursery.cancel_scope.cancel()
 
     run_with_notifying_broker(work)
@@ -161,7 +158,7 @@ def test_members_consume_again_after_a_reset_to_earliest_on_a_broker_that_notifi
 def test_a_group_without_members_is_reset_on_a_broker_that_notifies_them() -> None:
     async def work(_: Client, admin: Admin) -> None:
         await admin.groups.create(GROUP)
-        await admin.offsets.reset(GROUP, "Orders", ResetTo.offset(1))
+        await admin.offsets.reset(GROUP, "Orders", Position.offset(1))
         (topic,) = (await admin.groups.describe(GROUP)).topics
         assert [queue.consumer_offset for queue in topic.queues] == [1]
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from rocketmq_py import ConsumeFrom, Message, ReceivedMessage, StartPosition, TransactionState
+from rocketmq_py import Message, ReceivedMessage, TransactionState
 from rocketmq_py.aio import (
     Admin,
-    BatchingProducer,
     Client,
     LitePullConsumer,
     PopConsumer,
@@ -22,6 +21,7 @@ from rocketmq_py.aio import (
     Reader,
     TransactionProducer,
 )
+from rocketmq_py.client import core_of
 from rocketmq_py.handoff.process_thread import trio_thread
 from tests.aio.conftest import run
 from tests.leftovers import Leftovers
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.long
 LATER = (0, 1)
 """Iterations of the event loop between an await and its cancellation. The result may arrive in between."""
 BODIES = {b"%d" % number for number in range(200)}  # more than all cancelled calls can receive
-FIRST = ConsumeFrom.FIRST
+FIRST = "earliest"
 
 
 @types.coroutine
@@ -92,7 +92,7 @@ async def nothing_left(leftovers: Leftovers) -> None:
 async def stored(address: str, topic: str) -> list[bytes]:
     async with (
         Reader(address) as reader,
-        reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=True) as all_,
+        reader.open(topic, start="earliest", stop_at_end=True) as all_,
     ):
         return [message.body async for message in all_]
 
@@ -137,7 +137,7 @@ async def send_in_each_way(address: str, acknowledged: Acknowledged) -> None:
 
 
 async def send_batches(address: str, acknowledged: Acknowledged) -> None:
-    async with BatchingProducer(address, group="g", linger=0.001) as producer:
+    async with Producer(address, group="g", linger=0.001) as producer:
         message = acknowledged.message()
         await producer.send(message)
         acknowledged.note(message)
@@ -217,7 +217,7 @@ def test_a_producer_that_stays_open(address: str) -> None:
 
             assert await cancel_at_each_await(send, check) >= 4
             await producer.flush()
-            connections = producer._target.client.connections
+            connections = core_of(producer._target).connections
             assert sum(connection.pending for connection in connections.open_connections()) == 0
         sent = await stored(address, "T")
         assert acknowledged.bodies <= set(sent)
@@ -233,7 +233,7 @@ def test_reading_and_administering(address: str) -> None:
 
         async def read() -> None:
             async with Reader(address) as reader:
-                async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
+                async with reader.open("T", start="earliest", stop_at_end=True) as messages:
                     assert {message.body async for message in messages} == BODIES
                 (queue, *_) = await reader.offsets("T")
                 assert all([message.queue == queue async for message in reader.range(queue)])

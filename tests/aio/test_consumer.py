@@ -14,12 +14,11 @@ import pytest
 
 from rocketmq_py import (
     AssignmentListener,
-    ConsumeFrom,
     Message,
     MessageQueue,
     PoppedMessage,
+    Position,
     ReceivedMessage,
-    StartPosition,
 )
 from rocketmq_py.admin import MessageType
 from rocketmq_py.aio import Client, LitePullConsumer, PopConsumer, Producer, PushConsumer, Reader
@@ -51,7 +50,7 @@ def test_handlers_are_tasks_of_the_loop(address: str) -> None:
             if len(seen) == len(NUMBERS):
                 consumer.stop()
 
-        async with PushConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with PushConsumer(address, group="g", consume_from="earliest") as consumer:
             consumer.subscribe("T")
             await consumer.run(handle)
             assert consumer.queues == []
@@ -74,7 +73,7 @@ def test_failed_ordered_message_is_retried_in_place(address: str, error: BaseExc
             consumer.stop()
 
         async with PushConsumer(
-            address, group="g", consume_from=ConsumeFrom.FIRST, orderly=True, suspend_current_queue=0.01
+            address, group="g", consume_from="earliest", orderly=True, suspend_current_queue=0.01
         ) as consumer:
             consumer.subscribe("T")
             await consumer.run(handle)
@@ -100,7 +99,7 @@ def test_a_cancelled_run_cancels_its_handlers_and_loses_nothing(address: str) ->
             ended.append(message.body)
             consumer.stop()
 
-        async with PushConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with PushConsumer(address, group="g", consume_from="earliest") as consumer:
             consumer.subscribe("T")
             running = asyncio.create_task(consumer.run(wait))
             await began.wait()
@@ -145,7 +144,7 @@ def test_polls(address: str) -> None:
                 changes.append((threading.get_ident(), -len(queues)))
 
         async with LitePullConsumer(
-            address, group="g", consume_from=ConsumeFrom.FIRST, assignment_listener=Listener()
+            address, group="g", consume_from="earliest", assignment_listener=Listener()
         ) as consumer:
             consumer.subscribe("T")
             seen = [message.body for message in await consumer.poll(max_messages=7, timeout=60)]
@@ -155,9 +154,11 @@ def test_polls(address: str) -> None:
                     break
             await consumer.commit()
             count = len(consumer.assignment)
-            assert changes == [(threading.get_ident(), count)]
+            assert [change for _, change in changes] == [count]
             assert not await consumer.poll(timeout=0)
-        assert changes == [(threading.get_ident(), count), (threading.get_ident(), -count)]
+        assert [change for _, change in changes] == [count, -count]
+        # A plain method runs in a worker thread, an async one on the loop.
+        assert [place == threading.get_ident() for place, _ in changes] == [False, True]
         assert sorted(seen) == sorted(NUMBERS)
 
     run(main())
@@ -167,7 +168,7 @@ def test_a_poll_that_is_cancelled_at_any_moment_loses_nothing(address: str) -> N
     async def main() -> None:
         await send(address)
         seen: list[bytes] = []
-        async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with LitePullConsumer(address, group="g", consume_from="earliest") as consumer:
             consumer.subscribe("T")
             turns = 0
             while len(seen) < len(NUMBERS):
@@ -189,11 +190,11 @@ def test_a_poll_that_is_cancelled_at_any_moment_loses_nothing(address: str) -> N
 def test_close_does_not_commit_messages_of_a_cancelled_poll(address: str) -> None:
     async def main() -> None:
         await send(address, [b"x"])
-        async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with LitePullConsumer(address, group="g", consume_from="earliest") as consumer:
             consumer.subscribe("T")
             poll = partial(consumer._target.poll, timeout=60)
             await consumer._call(Fetch(consumer._undelivered, poll).run)
-        async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with LitePullConsumer(address, group="g", consume_from="earliest") as consumer:
             consumer.subscribe("T")
             assert [message.body for message in await consumer.poll(timeout=60)] == [b"x"]
 
@@ -206,7 +207,7 @@ def test_messages_of_a_cancelled_poll_are_not_acknowledged_before_they_are_polle
 ) -> None:
     async def main() -> None:
         await send(address)
-        async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with LitePullConsumer(address, group="g", consume_from="earliest") as consumer:
             queues = await consumer.queues("T")
             await consumer.assign(queues)
             fetched = await consumer._call(consumer._target.poll, max_messages=9, timeout=60)
@@ -216,7 +217,7 @@ def test_messages_of_a_cancelled_poll_are_not_acknowledged_before_they_are_polle
                 await consumer.commit()
             else:
                 await consumer.assign(queues)
-        async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with LitePullConsumer(address, group="g", consume_from="earliest") as consumer:
             await consumer.assign(queues)
             while messages := await consumer.poll(timeout=60):
                 seen += [message.body for message in messages]
@@ -228,19 +229,19 @@ def test_messages_of_a_cancelled_poll_are_not_acknowledged_before_they_are_polle
 
 
 @pytest.mark.parametrize(
-    ("seek", "arguments", "first"),
-    [("seek", [1], 1), ("seek_to_begin", [], 0), ("seek_to_end", [], None), ("seek_to_time", [0], 0)],
+    ("position", "first"),
+    [(1, 1), ("earliest", 0), ("latest", None), (Position.time(0), 0)],
 )
 def test_seek_drops_messages_of_a_cancelled_poll(
-    address: str, seek: str, arguments: list[int], first: int | None
+    address: str, position: Position | str | int, first: int | None
 ) -> None:
     async def main() -> None:
         await send(address)
-        async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with LitePullConsumer(address, group="g", consume_from="earliest") as consumer:
             (sought, *_) = await consumer.queues("T")
             await consumer.assign([sought])
             consumer._undelivered.items.extend(await consumer._call(consumer._target.poll, timeout=60))
-            await getattr(consumer, seek)(sought, *arguments)
+            await consumer.seek(sought, position)
             polled = await consumer.poll(max_messages=1, timeout=0.1 if first is None else 60)
             assert [message.queue_offset for message in polled] == ([] if first is None else [first])
 
@@ -250,7 +251,7 @@ def test_seek_drops_messages_of_a_cancelled_poll(
 def test_a_paused_consumer_returns_messages_of_a_cancelled_poll_when_it_is_resumed(address: str) -> None:
     async def main() -> None:
         await send(address)
-        async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with LitePullConsumer(address, group="g", consume_from="earliest") as consumer:
             await consumer.assign((await consumer.queues("T"))[:1])
             fetched = await consumer._call(consumer._target.poll, max_messages=5, timeout=60)
             consumer._undelivered.items.extend(fetched)
@@ -266,7 +267,7 @@ def test_pops(address: str) -> None:
     async def main() -> None:
         await send(address, NUMBERS[:40])
         seen: list[bytes] = []
-        async with PopConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with PopConsumer(address, group="g", consume_from="earliest") as consumer:
             consumer.subscribe("T")
             while len(seen) < 40:
                 messages: list[PoppedMessage] = await consumer.receive(wait=60)
@@ -281,7 +282,7 @@ def test_concurrent_receives_return_their_own_messages(address: str, monkeypatch
     async def main() -> None:
         async with Client(address) as client, client.admin() as admin:
             await admin.topics.create("T")
-        async with PopConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with PopConsumer(address, group="g", consume_from="earliest") as consumer:
             consumer.subscribe("T")
             fetched = asyncio.Barrier(2)
             call = consumer._call
@@ -304,7 +305,7 @@ def test_concurrent_receives_return_their_own_messages(address: str, monkeypatch
 def test_a_receive_whose_end_is_not_awaited_loses_nothing(address: str) -> None:
     async def main() -> None:
         await send(address, [b"x"])
-        async with PopConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with PopConsumer(address, group="g", consume_from="earliest") as consumer:
             consumer.subscribe("T")
             fetch = Fetch(consumer._undelivered, consumer._target.receive)
             fetch.interrupt()  # as when a second cancellation comes
@@ -317,7 +318,7 @@ def test_a_receive_whose_end_is_not_awaited_loses_nothing(address: str) -> None:
 def test_held_messages_are_acknowledged_after_the_block(address: str) -> None:
     async def main() -> None:
         await send(address, NUMBERS[:2])
-        async with PopConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with PopConsumer(address, group="g", consume_from="earliest") as consumer:
             consumer.subscribe("T")
             (first,) = await consumer.receive(wait=60, max_messages=1)
             async with consumer.holding(first):
@@ -349,7 +350,7 @@ def test_held_messages_of_lite_topics_are_acknowledged_after_the_block(address: 
             await admin.topics.create("Sessions", queues=1, message_type=MessageType.LITE)
             await admin.groups.create("g", attributes={"lite.bind.topic": "Sessions"})
             async with (
-                client.lite_consumer("g", parent="Sessions") as consumer,
+                client.lite_topic_consumer("g", parent="Sessions") as consumer,
                 client.producer("senders") as producer,
             ):
                 await consumer.subscribe_lite("s")
@@ -369,7 +370,7 @@ def test_readers(address: str) -> None:
     async def main() -> None:
         await send(address)
         async with Client(address) as client, client.reader() as reader:
-            async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
+            async with reader.open("T", start="earliest", stop_at_end=True) as messages:
                 assert sorted([message.body async for message in messages]) == sorted(NUMBERS)
             (queue, *_) = await reader.offsets("T")
             some = [message async for message in reader.range(queue)]

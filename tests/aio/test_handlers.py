@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import sys
 import threading
 import time
@@ -12,21 +13,15 @@ from typing import Any
 
 import pytest
 
-from rocketmq_py import (
-    ConsumeContext,
-    ConsumeFrom,
-    ConsumeLater,
-    ConsumerHook,
-    Message,
-    ReceivedMessage,
-)
+from rocketmq_py import AssignmentListener, ConsumeLater, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.aio import Producer, PushConsumer
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.process_thread import trio_thread
+from rocketmq_py.hooks import ConsumeContext, ConsumerHook
 from rocketmq_py.metrics import MetricSource
 from tests.aio.conftest import run
 
-FIRST = ConsumeFrom.FIRST
+FIRST = "earliest"
 NUMBERS = [b"%d" % number for number in range(200)]
 variable: contextvars.ContextVar[bytes] = contextvars.ContextVar("variable", default=b"unset")
 
@@ -151,7 +146,7 @@ def test_plain_handlers_and_lists(address: str) -> None:
             consumer.subscribe("T")
             await consumer.run(handle)
         assert sorted(seen) == sorted(NUMBERS)
-        assert places == {threading.get_ident()}
+        assert threading.get_ident() not in places
 
     run(main())
 
@@ -354,3 +349,197 @@ def test_calls_that_fail_at_once_or_after_a_wait_are_metered(address: str) -> No
         assert calls == {"success": 2, "failure": 3}
 
     run(main())
+
+
+@pytest.mark.parametrize("settings", [{}, {"batch_size": 1}, {"orderly": True}], ids=str)
+def test_plain_handlers_block_threads_up_to_concurrency_but_not_the_loop(
+    address: str, settings: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        await send(address, NUMBERS[:8])
+        loop = asyncio.get_running_loop()
+        seen: list[Any] = []
+        calls, meeting = itertools.count(), threading.Barrier(3)
+
+        def handle(item: Any) -> None:
+            # Passes only if three calls block at once, and the loop runs meanwhile.
+            if next(calls) < 3:
+                meeting.wait(60)
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(60)
+            seen.append((threading.get_ident(), variable.get()))
+            variable.set(b"of a call")
+            if len(seen) == 8:
+                consumer.stop()
+
+        variable.set(b"of the caller")
+        options: dict[str, Any] = {"concurrency": 3, **settings}
+        async with PushConsumer(address, group="g", consume_from=FIRST, **options) as consumer:
+            consumer.subscribe("T")
+            await consumer.run(handle)
+        threads = {thread for thread, _ in seen}
+        assert threading.get_ident() not in threads
+        assert len(threads) <= 3
+        assert {value for _, value in seen} == {b"of the caller"}
+
+    run(main())
+
+
+@pytest.mark.parametrize("hooks", [[], [ConsumerHook()]], ids=len)
+def test_the_loop_awaits_what_a_plain_handler_returns(address: str, hooks: list[ConsumerHook]) -> None:
+    async def main() -> None:
+        await send(address, NUMBERS[:10])
+        seen: list[bytes] = []
+        called: set[int] = set()
+
+        async def store(message: ReceivedMessage) -> ConsumeLater | None:
+            assert asyncio.current_task() is not None
+            await asyncio.sleep(0.001)
+            assert variable.get() == message.body
+            seen.append(message.body)
+            if len(seen) == 10:
+                consumer.stop()
+            return ConsumeLater() if message.body == b"7" else None
+
+        def decorated(message: ReceivedMessage) -> Any:
+            called.add(threading.get_ident())
+            variable.set(message.body)
+            return store(message)
+
+        async with PushConsumer(address, group="g", consume_from=FIRST) as consumer:
+            for hook in hooks:
+                consumer.add_hook(hook)
+            consumer.subscribe("T")
+            await consumer.run(decorated)
+            assert consumer.statistics.failed == 1
+        assert sorted(seen) == sorted(NUMBERS[:10])
+        assert threading.get_ident() not in called
+
+    run(main())
+
+
+def test_cancelling_a_run_cancels_what_plain_handlers_have_returned(address: str) -> None:
+    async def main() -> None:
+        await send(address, NUMBERS[:1])
+        waits = asyncio.Event()
+        cancelled: list[bytes] = []
+
+        async def wait(message: ReceivedMessage) -> None:
+            try:
+                waits.set()
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                cancelled.append(message.body)
+
+        async with PushConsumer(address, group="g", consume_from=FIRST) as consumer:
+            consumer.subscribe("T")
+            running = asyncio.create_task(consumer.run(lambda message: wait(message)))
+            await waits.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            assert cancelled == NUMBERS[:1]
+
+    run(main())
+
+
+def test_plain_methods_of_a_listener_run_in_threads_with_the_context_of_run(address: str) -> None:
+    async def main() -> None:
+        await send(address, NUMBERS[:1])
+        calls: list[tuple[str, bool, bytes]] = []
+
+        class Listener(AssignmentListener):
+            def note(self, method: str) -> None:
+                calls.append((method, threading.get_ident() == here, variable.get()))
+
+            def on_assigned(self, queues: list[MessageQueue]) -> None:
+                self.note("assigned")
+
+            def on_revoked(self, queues: list[MessageQueue]) -> Any:
+                self.note("revoked")
+                return self.finish()
+
+            async def finish(self) -> None:
+                await asyncio.sleep(0)
+                self.note("finished")
+
+        async def handle(message: ReceivedMessage) -> None:
+            consumer.stop()
+
+        here = threading.get_ident()
+        async with PushConsumer(
+            address, group="g", consume_from=FIRST, assignment_listener=Listener()
+        ) as consumer:
+            consumer.subscribe("T")
+            variable.set(b"of the caller")
+            await consumer.run(handle)
+        assert set(calls) == {
+            ("assigned", False, b"of the caller"),
+            ("revoked", False, b"of the caller"),
+            ("finished", True, b"of the caller"),
+        }
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["stopped twice", "closing cancelled", "block cancelled"])
+def test_an_end_at_once_does_not_wait_for_handlers(address: str, how: str) -> None:
+    """The default close_timeout would let the test time out."""
+
+    async def main() -> None:
+        running, is_closing = asyncio.Event(), asyncio.Event()
+
+        async def handle(_: ReceivedMessage) -> None:
+            running.set()
+            await asyncio.Event().wait()
+
+        async def use() -> None:
+            async with PushConsumer(address, group="g", consume_from=FIRST) as consumer:
+                consumers.append(consumer)
+                consumer.subscribe("T")
+                consuming.append(asyncio.create_task(consumer.run(handle)))
+                await running.wait()
+                if how == "stopped twice":
+                    consumer.stop()
+                    consumer.stop()
+                elif how == "block cancelled":
+                    await asyncio.Event().wait()
+                is_closing.set()
+
+        consumers: list[PushConsumer] = []
+        consuming: list[asyncio.Task[None]] = []
+        async with asyncio.timeout(15):
+            using = asyncio.create_task(use())
+            await running.wait()
+            if how == "closing cancelled":
+                await is_closing.wait()
+            if how != "stopped twice":
+                using.cancel()
+            await asyncio.wait([using])
+            assert using.cancelled() == (how != "stopped twice")
+            await consuming[0]
+        assert consumers[0].statistics.cut_off == 1
+
+    asyncio.run(send(address, NUMBERS[:1]))
+    asyncio.run(main())
+
+
+def test_a_handler_may_stop_its_consumer_twice_and_is_waited_for(address: str) -> None:
+    async def main() -> None:
+        done = []
+        async with PushConsumer(address, group="g", consume_from=FIRST) as consumer:
+            consumer.subscribe("T")
+
+            async def handle(message: ReceivedMessage) -> None:
+                consumer.stop()
+                consumer.stop()
+                await asyncio.sleep(0.1)
+                done.append(message)
+
+            await consumer.run(handle)
+            assert done
+            assert consumer.statistics.handled == len(done)
+            assert consumer.statistics.cut_off == 0
+
+    asyncio.run(send(address, NUMBERS[:1]))
+    asyncio.run(main())

@@ -17,11 +17,11 @@ from typing import Any, TypeAlias
 import pytest
 import trio
 
-from rocketmq_py import ConsumeFrom, Message, ReceivedMessage, SendResult
+from rocketmq_py import Message, ReceivedMessage, SendResult
 from rocketmq_py.aio import Producer, PushConsumer
 from rocketmq_py.blocking import Client
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.errors import ClosedError, OutsideAsyncioError
+from rocketmq_py.errors import ClosedError, OutsideEventLoopError
 from rocketmq_py.handoff.loop_link import LoopLink, _LoopClosedDetector, current_link
 from rocketmq_py.handoff.process_thread import trio_thread
 from rocketmq_py.handoff.trio_thread import TrioThread
@@ -78,7 +78,7 @@ def test_one_producer_on_alternating_loops_and_outside_of_them(address: str) -> 
         future = loop.run_until_complete(producer.submit(Message("T", b"x")))
         assert future.get_loop() is loop
         assert isinstance(loop.run_until_complete(future), SendResult)
-    with pytest.raises(OutsideAsyncioError):
+    with pytest.raises(OutsideEventLoopError):
         producer.submit(Message("T", b"x")).send(None)
     loops[0].run_until_complete(producer.aclose())
     for loop in loops:
@@ -394,7 +394,7 @@ def test_handler_that_blocks_its_loop_delays_no_other_client(address: str) -> No
             if len(seen) == 20:
                 consumer.stop()
 
-        async with PushConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with PushConsumer(address, group="g", consume_from="earliest") as consumer:
             consumer.subscribe("T")
             await consumer.run(handle)
         assert blocked.is_set()
@@ -419,9 +419,7 @@ def test_a_handler_that_blocks_its_loop_for_ten_seconds_costs_neither_membership
     async def main() -> None:
         async with (
             Producer(address, group="g", heartbeat_interval=1.0) as producer,
-            PushConsumer(
-                address, group="g", consume_from=ConsumeFrom.FIRST, heartbeat_interval=1.0
-            ) as consumer,
+            PushConsumer(address, group="g", consume_from="earliest", heartbeat_interval=1.0) as consumer,
         ):
 
             async def handle(message: ReceivedMessage) -> None:
@@ -457,14 +455,14 @@ def test_a_handler_that_blocks_its_loop_for_ten_seconds_costs_neither_membership
 
 
 INTERRUPTED = """
-    import asyncio, os, signal, sys
-    from rocketmq_py import ConsumeFrom, Message
+    import asyncio, logging, os, signal, sys
+    from rocketmq_py import Message
     from rocketmq_py.aio import Producer, PushConsumer
 
     async def main():
         async with Producer(sys.argv[1], group="g") as producer:
             await producer.send(Message("T", b"x"))
-        async with PushConsumer(sys.argv[1], group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with PushConsumer(sys.argv[1], group="g", consume_from="earliest") as consumer:
             consumer.subscribe("T")
 
             async def handle(message):
@@ -473,6 +471,7 @@ INTERRUPTED = """
 
             await consumer.run(handle)
 
+    logging.disable(logging.WARNING)  # the handler that is cut off
     try:
         asyncio.run(main())
     except KeyboardInterrupt:
@@ -486,22 +485,30 @@ def test_ctrl_c(address: str, run_program: RunProgram) -> None:
 
 CONSUMING_AT_THE_END = """
     import asyncio, logging, os, signal, sys
-    from rocketmq_py import ConsumeFrom
     from rocketmq_py.aio import PushConsumer
 
+    cut_off = []
+
+    def keep(record):
+        if record.getMessage().startswith("handler cut off: "):
+            cut_off.append(record)
+            return False
+        return True
+
     logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("rocketmq_py.consumer").addFilter(keep)
 
     async def main():
         consumer = PushConsumer(
-            sys.argv[1], group="g", consume_from=ConsumeFrom.FIRST, concurrency=8,
+            sys.argv[1], group="g", consume_from="earliest", concurrency=8,
             orderly=sys.argv[3] == "True",
         )
         await consumer.start()
         consumer.subscribe("T")
-        both_wait, waiting = asyncio.Event(), []
+        both_wait = asyncio.Event()
 
         async def handle(message):
-            waiting.append(message)
+            waiting.append("message=" + message.message_id)
             if len(waiting) == 2:
                 both_wait.set()
             try:
@@ -517,19 +524,21 @@ CONSUMING_AT_THE_END = """
         if sys.argv[2] == "exception":
             raise ZeroDivisionError
 
-    running = []
+    running, waiting = [], []
     try:
         asyncio.run(main())
     except (KeyboardInterrupt, ZeroDivisionError):
         pass
     assert running[0].cancelled()
+    assert {*waiting} <= {record.args[0].split()[0] for record in cut_off}  # others were about to begin
+    assert len(cut_off) <= 8
 """
 
 
 @pytest.mark.parametrize(
     ("end", "orderly"), [("return", False), ("return", True), ("exception", False), ("Ctrl-C", False)]
 )
-def test_exit_during_handler_calls_is_silent_and_messages_are_redelivered(
+def test_exit_during_handler_calls_names_them_and_messages_are_redelivered(
     address: str, run_program: RunProgram, end: str, orderly: bool
 ) -> None:
     """All tasks of the loop are cancelled. Cancelled handler tasks do not count as failed."""
@@ -542,7 +551,7 @@ def test_exit_during_handler_calls_is_silent_and_messages_are_redelivered(
         if len(times) == 20:
             consumer.stop()
 
-    with Client(address) as client, client.push_consumer("g", consume_from=ConsumeFrom.FIRST) as consumer:
+    with Client(address) as client, client.push_consumer("g", consume_from="earliest") as consumer:
         consumer.subscribe("T")
         consumer.run(take)
     assert times == [0] * 20

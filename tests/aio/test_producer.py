@@ -15,18 +15,8 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py import (
-    Message,
-    MessageQueue,
-    QueueSelector,
-    ReceivedMessage,
-    RpcContext,
-    RpcHook,
-    SelectByHash,
-    SendResult,
-    TransactionState,
-)
-from rocketmq_py.aio import BatchingProducer, Client, Producer, Reader, TransactionProducer
+from rocketmq_py import Message, MessageQueue, ReceivedMessage, SendResult, TransactionState
+from rocketmq_py.aio import Client, Producer, Reader, TransactionProducer
 from rocketmq_py.errors import (
     ClosedError,
     ConfigurationError,
@@ -40,7 +30,9 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.handoff.log_records import log_records
 from rocketmq_py.handoff.process_thread import trio_thread
+from rocketmq_py.hooks import RpcContext, RpcHook
 from rocketmq_py.producer import ProducerHook, SendContext
+from rocketmq_py.selectors import QueueSelector, SelectByHash
 from tests.aio.conftest import run
 from tests.blocking.conftest import BrokerThread, no_collection
 
@@ -308,7 +300,7 @@ def test_selectors_of_keyword_messages_are_called_on_the_loop(address: str) -> N
         async with (
             Client(address) as client,
             client.transaction_producer("g", check=check) as producer,
-            client.batching_producer("g2") as batching,
+            client.producer("g2", linger=0.005) as batching,
         ):
             await producer.send(message=message, queue=choose)
             await (await producer.submit(message=message, queue=choose))
@@ -331,7 +323,7 @@ def test_selectors_of_keyword_messages_are_called_on_the_loop(address: str) -> N
 
 
 def uses_of_selectors(
-    producer: TransactionProducer, batching: BatchingProducer
+    producer: TransactionProducer, batching: Producer
 ) -> dict[str, Callable[[Any, Any], Awaitable[object]]]:
     """Return a function for each method with a selector. It takes the message and the selector."""
 
@@ -376,7 +368,7 @@ def test_wrong_messages_and_selectors_raise_the_trio_producers_errors(address: s
         async with (
             Client(address) as client,
             client.transaction_producer("g", check=check) as producer,
-            client.batching_producer("g2") as batching,
+            client.producer("g2", linger=0.005) as batching,
         ):
             await producer.send(Message("T", b"x"))
             for name, use in uses_of_selectors(producer, batching).items():
@@ -427,7 +419,7 @@ def test_send_all_returns_the_errors_of_selectors() -> None:
             queues += [queue, select]
         async with Client(broker.start()) as client, client.admin() as admin:
             await admin.topics.create("T")
-            async with client.batching_producer("g") as producer:
+            async with client.producer("g", linger=0.005) as producer:
                 outcomes = await producer.send_all(messages, queues=queues)
                 assert [type(outcome) for outcome in outcomes[1::2]] == [error for _, _, error in broken]
                 last = (await producer.queues("T"))[-1]
@@ -466,7 +458,7 @@ def test_errors_of_rpc_hooks_are_logged_with_the_name_of_the_method(
 def test_a_shared_client(address: str) -> None:
     async def main() -> None:
         async with Client(address) as client:
-            async with client.producer("g") as producer, client.batching_producer("g2") as batching:
+            async with client.producer("g") as producer, client.producer("g2", linger=0.005) as batching:
                 await producer.send(Message("T", b"x"))
                 await batching.send(Message("T", b"x"))
                 future = await batching.submit(Message("T", b"x"))
@@ -482,7 +474,7 @@ def test_a_shared_client(address: str) -> None:
 
 def test_batches(address: str) -> None:
     async def main() -> None:
-        async with BatchingProducer(address, group="g", linger=10_000.0) as producer:
+        async with Producer(address, group="g", linger=10_000.0) as producer:
             futures = [await producer.submit(Message("T", b"%d" % number)) for number in range(500)]
             await producer.flush()
             assert all(future.done() for future in futures)
@@ -493,24 +485,86 @@ def test_batches(address: str) -> None:
             )
             assert {outcome.queue.queue_id for outcome in by_hand if isinstance(outcome, SendResult)} == {1}
             assert producer.statistics.sent == 602
-            assert producer.pending == producer.buffered_bytes == 0
+            assert producer.in_flight == producer.statistics.in_flight_bytes == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("way", ["send", "send_all"])
+def test_messages_that_still_wait_are_stored_before_later_ones(
+    address: str, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    async def main() -> None:
+        async with Producer(address, group="g", linger=0.0) as producer:
+            queue = (await producer.queues("T"))[0]
+            may_go, accept = trio.Event(), producer._target._accept
+
+            async def accept_later(*arguments: Any) -> object:
+                await may_go.wait()
+                return accept(*arguments)
+
+            def accept_first_later(*arguments: Any) -> object:
+                monkeypatch.setattr(producer._target, "_accept", accept)
+                return accept_later(*arguments)
+
+            async def send_last() -> int:
+                message = Message("T", b"last")
+                if way == "send":
+                    return (await producer.send(message, queue=queue)).queue_offset
+                (outcome,) = await producer.send_all([message], queues=[queue])
+                assert isinstance(outcome, SendResult)
+                return outcome.queue_offset
+
+            monkeypatch.setattr(producer._target, "_accept", accept_first_later)
+            earlier = [await producer.submit(Message("T", b"x"), queue=queue) for _ in range(3)]
+            last = asyncio.create_task(send_last())
+            while len(producer._send_queue._queue) < 3 and not last.done():
+                await asyncio.sleep(0)
+            producer._thread.post(may_go.set)
+            assert [(await one).queue_offset for one in earlier] == [0, 1, 2]
+            assert await last == 3
+
+    run(main())
+
+
+def test_a_cancelled_send_that_still_waits_is_not_sent(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with Producer(address, group="g", linger=0.0) as producer:
+            may_go, accept = trio.Event(), producer._target._accept
+
+            async def accept_later(*arguments: Any) -> object:
+                await may_go.wait()
+                return accept(*arguments)
+
+            monkeypatch.setattr(producer._target, "_accept", accept_later)
+            first = await producer.submit(Message("T", b"first"))
+            second = asyncio.create_task(producer.send(Message("T", b"second")))
+            while len(producer._send_queue) < 2:
+                await asyncio.sleep(0)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            producer._thread.post(may_go.set)
+            await first
+            await producer.flush()
+            assert producer.statistics.sent == 1
 
     run(main())
 
 
 def test_pending_counts_all_messages_of_batches(address: str) -> None:
     async def main() -> None:
-        async with BatchingProducer(address, group="g", linger=10_000.0) as producer:
+        async with Producer(address, group="g", linger=10_000.0) as producer:
             sending = [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(3)]
             future = await producer.submit(Message("T", b"x"), timeout=60)
             async with asyncio.timeout(60):
-                while producer.pending < 4:
+                while producer.in_flight < 4:
                     await asyncio.sleep(0)
             await asyncio.to_thread(trio_thread().call, trio.testing.wait_all_tasks_blocked)
-            assert producer.pending == 4
+            assert producer.in_flight == 4
             await producer.flush()
             await asyncio.gather(*sending, future)
-            assert producer.pending == 0
+            assert producer.in_flight == 0
             with pytest.raises(ConfigurationError, match="timeout"):
                 await (await producer.submit(Message("T", b"x"), timeout=-1))
 
@@ -585,9 +639,11 @@ def test_transactions(address: str) -> None:
             return TransactionState.COMMIT
 
         def work(message: Message, transaction_id: str) -> TransactionState:
-            assert threading.get_ident() == here
+            assert threading.get_ident() != here  # a plain function runs in a worker thread
+            assert variable.get() == "of the caller"
             return TransactionState.COMMIT
 
+        variable.set("of the caller")
         async with TransactionProducer(address, group="g", check=check, topics=["T"]) as producer:
             done = await producer.send_in_transaction(Message("T", b"work"), work)
             assert done.state is TransactionState.COMMIT
@@ -617,24 +673,32 @@ def test_transactions(address: str) -> None:
     run(main())
 
 
-def test_checks_are_called_on_the_loop() -> None:
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_async_checks_are_called_on_the_loop_and_plain_ones_in_threads(is_plain: bool) -> None:
     broker = BrokerThread(transaction_time_out=0.1, transaction_check_interval=0.1)
     address = broker.start()
 
     async def main() -> None:
-        asked: asyncio.Queue[tuple[bytes, int, str]] = asyncio.Queue()
+        asked: asyncio.Queue[tuple[bytes, bool, str]] = asyncio.Queue()
         variable.set("mine")
+        here, loop = threading.get_ident(), asyncio.get_running_loop()
 
         async def check(message: ReceivedMessage) -> TransactionState:
-            asked.put_nowait((message.body, threading.get_ident(), variable.get()))
+            return plain_check(message)
+
+        def plain_check(message: ReceivedMessage) -> TransactionState:
+            call = message.body, threading.get_ident() == here, variable.get()
+            loop.call_soon_threadsafe(asked.put_nowait, call)
             return TransactionState.COMMIT
 
         async def work(message: Message, transaction_id: str) -> TransactionState:
             return TransactionState.UNKNOWN
 
-        async with TransactionProducer(address, group="g", check=check, topics=["T"]) as producer:
+        async with TransactionProducer(
+            address, group="g", check=plain_check if is_plain else check, topics=["T"]
+        ) as producer:
             await producer.send_in_transaction(Message("T", b"asked"), work)
-            assert await asked.get() == (b"asked", threading.get_ident(), "mine")
+            assert await asked.get() == (b"asked", not is_plain, "mine")
 
     run(main())
     broker.stop()
@@ -642,7 +706,7 @@ def test_checks_are_called_on_the_loop() -> None:
 
 def test_unreachable_name_server_raises_and_a_timeout_cancels(unused_address: str) -> None:
     async def main() -> None:
-        async with Producer(unused_address, group="g") as producer:
+        async with Producer(unused_address, group="g", send_timeout=0.3) as producer:
             with pytest.raises(NameServerError):
                 await producer.send(Message("T", b"x"))
             with pytest.raises(NameServerError):

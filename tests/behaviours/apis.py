@@ -27,7 +27,8 @@ import trio.from_thread
 import trio.to_thread
 
 import rocketmq_py
-from rocketmq_py import AssignmentListener, Client, ConsumerHook, ProducerHook, aio, blocking
+from rocketmq_py import AssignmentListener, Client, aio, blocking
+from rocketmq_py.hooks import ConsumerHook, ProducerHook
 from rocketmq_py.shared_client import FactoryMethods
 
 TRIO, ASYNCIO, UVLOOP, THREADS = "trio", "asyncio", "uvloop", "threads"
@@ -201,11 +202,7 @@ class Adapter:
         )
         if isinstance(self._caller, ThreadCaller) and method.__name__ == "run":
             return await self._run_in_thread(method, *args)
-        on_done = kwargs.pop("on_done", None)
-        result = self._adapt_result(await self._caller.call(method, *args, **kwargs))
-        if on_done is not None:  # futures have add_done_callback instead
-            result.when_done(on_done)
-        return result
+        return self._adapt_result(await self._caller.call(method, *args, **kwargs))
 
     async def _run_in_thread(self, method: Callable[..., Any], *args: Any) -> None:
         """Run a consumer in a thread, and stop it when cancelled, because a thread cannot be cancelled."""
@@ -334,16 +331,14 @@ class PendingFuture:
         self._caller = caller
         self._future = future
 
-    def when_done(self, call: Callable[[PendingFuture], object]) -> None:
+    def add_done_callback(self, call: Callable[[PendingFuture], object]) -> None:
         self._caller.call_sync(self._future.add_done_callback, lambda _: call(self))
 
-    @property
     def done(self) -> bool:
         return bool(self._future.done())
 
-    @property
-    def error(self) -> BaseException | None:
-        error: BaseException | None = self._future.exception() if self.done else None
+    def exception(self) -> BaseException | None:
+        error: BaseException | None = self._future.exception()
         return error
 
     def result(self) -> Any:

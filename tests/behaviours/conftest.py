@@ -2,7 +2,7 @@
 
 By default the suite runs on the embedded broker only, in virtual time and over an in-memory network. Tests
 marked ``sockets`` use real time and sockets. ``-p integration.clusters.plugin --clusters 4.9.7,5.5.0`` runs
-the suite on real brokers. Tests marked ``proxied`` also run through a proxy in front of real brokers 5.x.
+the suite on real brokers. Tests marked ``proxied`` also run through a proxy in front of real brokers 5.5.0.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ import trio
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import core_of
+from rocketmq_py.client.features import Feature
+from rocketmq_py.codes import version_ordinal
 from rocketmq_py.errors import TopicNotFoundError
 from tests import virtual_time
 from tests.behaviours.apis import APIS, TRIO, UVLOOP, client_of_api
@@ -28,6 +31,8 @@ RETRY_DELAYS = "1s 1s 1s 1s 1s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s"
 
 THROUGH_PROXY = "-proxy"
 """Suffix of the name of a cluster that is reached through a proxy: ``5.5.0-proxy``."""
+PROXIED = "5.5.0"
+"""The clusters that tests marked ``proxied`` also reach through a proxy: the version of the proxy."""
 
 _counter = itertools.count()
 
@@ -48,6 +53,35 @@ class ClusterUnderTest:
     sees_clients_at: str = "127.0.0.1"
     admin_address: str | None = None
 
+    def has(self, feature: Feature) -> bool:
+        """Whether the brokers have a feature."""
+        return has(self.name, feature)
+
+    def is_at_least(self, version: str) -> bool:
+        """Whether the brokers are of a version or newer, for details that are no feature of the client."""
+        return is_at_least(self.name, version)
+
+    def needs(self, feature: Feature) -> None:
+        """Skip the test on brokers that do not have a feature."""
+        if not self.has(feature):
+            pytest.skip(f"{feature.name}: since {feature.since}")
+
+    def needs_older_than(self, feature: Feature) -> None:
+        """Skip the test on brokers that have a feature."""
+        if self.has(feature):
+            pytest.skip(f"{feature.name}: this broker has it")
+
+
+def has(cluster_name: str, feature: Feature) -> bool:
+    """Whether the brokers of a cluster have a feature. The embedded broker has all."""
+    return is_at_least(cluster_name, feature.since)
+
+
+def is_at_least(cluster_name: str, version: str) -> bool:
+    """Whether the brokers of a cluster are of a version or newer. The embedded broker is the newest."""
+    name = cluster_name.removesuffix(THROUGH_PROXY)
+    return name == "embedded" or version_ordinal(name) >= version_ordinal(version)
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "cluster_name" not in metafunc.fixturenames:
@@ -56,14 +90,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     alone = inspect.iscoroutinefunction(metafunc.function) and not any(
         metafunc.definition.iter_markers("sockets")
     )
-    marks = {TRIO: [pytest.mark.trio(run=virtual_time.run)] if alone else []}
     arguments = [name for name in ("cluster_name", "api") if name in metafunc.fixturenames]
     metafunc.parametrize(
         arguments,
         [
             pytest.param(
                 *(name, api)[: len(arguments)],
-                marks=marks.get(api, [pytest.mark.other_api]) if name == "embedded" else [],
+                marks=_marks(name, api, alone=alone),
                 id=name if api == TRIO else f"{name}-{api}",
             )
             for name in names
@@ -73,12 +106,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     )
 
 
+def _marks(cluster: str, api: str, *, alone: bool) -> list[pytest.MarkDecorator]:
+    if api != TRIO:
+        return [pytest.mark.other_api]
+    return [pytest.mark.trio(run=virtual_time.run)] if alone and cluster == "embedded" else []
+
+
 def _clusters(metafunc: pytest.Metafunc) -> list[str]:
     option: str = metafunc.config.getoption("--clusters", default="embedded")
     names = option.split(",")
     if any(metafunc.definition.iter_markers("proxied")):
         # Before the last cluster, which also runs the other APIs.
-        names = [name + THROUGH_PROXY for name in names if name.startswith("5.")] + names
+        names = [name + THROUGH_PROXY for name in names if name == PROXIED] + names
     return names
 
 
@@ -157,9 +196,9 @@ async def topic(cluster: ClusterUnderTest, client: Client, unique: str) -> str:
 
 async def create_topic(client: Client, topic: str, *, queues: int) -> None:
     """Create a topic on every broker and refresh its route."""
-    info = await client.name_servers.cluster_info()
+    info = await core_of(client).name_servers.cluster_info()
     for broker in info.broker_addr_table.values():
-        await client.brokers.create_topic(broker.broker_addrs[0], topic, queues=queues)
+        await core_of(client).brokers.create_topic(broker.broker_addrs[0], topic, queues=queues)
     await until_in_route(client, topic)
 
 
@@ -168,7 +207,7 @@ async def until_in_route(client: Client, topic: str) -> None:
     with trio.fail_after(PATIENCE):
         while True:
             try:
-                await client.routes.refresh(topic)
+                await core_of(client).routes.refresh(topic)
             except TopicNotFoundError:
                 await trio.sleep(0.1)
             else:

@@ -12,7 +12,8 @@ import sys
 
 import trio
 
-from rocketmq_py import AllocateByBroker, ConsumeFrom, PushConsumer, ReceivedMessage, allocate_averagely
+from rocketmq_py import PushConsumer, ReceivedMessage
+from rocketmq_py.allocation import AllocateByBroker, allocate_averagely
 
 
 async def print_body(message: ReceivedMessage) -> None:
@@ -23,9 +24,9 @@ async def main(address: str, group: str, topic: str, by_broker: bool) -> None:
     async with PushConsumer(
         address,
         group=group,
-        consume_from=ConsumeFrom.FIRST,
+        consume_from="earliest",
         commit_interval=0.2,
-        pop_invisible_time=5.0,
+        invisible=5.0,
         allocate=AllocateByBroker() if by_broker else allocate_averagely,
     ) as consumer:
         consumer.subscribe(topic)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import trio
 
-from rocketmq_py import ConsumeFrom, PushConsumer, ReceivedMessage
+from rocketmq_py import PushConsumer, ReceivedMessage
 from rocketmq_py.deduplication import Deduplicate, SQLiteStore
 
 
@@ -30,7 +30,7 @@ async def main(address: str, group: str, topic: str, database: str) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     async with PushConsumer(
-        address, group=group, consume_from=ConsumeFrom.FIRST, commit_interval=1.0, concurrency=4
+        address, group=group, consume_from="earliest", commit_interval=1.0, concurrency=4
     ) as consumer:
         consumer.subscribe(topic)
         deduplicate = Deduplicate(store, key="keys", claim_timeout=1.0)

@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import Request
@@ -69,7 +70,7 @@ class Peer:
 @asynccontextmanager
 async def open_peers(client: Client) -> AsyncIterator[Callable[[], Peer]]:
     """Yield a function that connects a peer to the broker of the client's cluster."""
-    info = await client.name_servers.cluster_info()
+    info = await core_of(client).name_servers.cluster_info()
     ((name, broker),) = info.broker_addr_table.items()
     async with trio.open_nursery() as nursery:
 

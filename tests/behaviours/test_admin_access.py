@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
 import pytest
+import trio
 
-from rocketmq_py import Admin, Client, Credentials, Message
-from rocketmq_py.admin import AclRule
+from rocketmq_py import Admin, Client, Credentials, Message, PendingSend, ReceivedMessage
+from rocketmq_py.admin import AclRule, AlreadyExistsError
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client.features import ACL_1, ACL_2
 from rocketmq_py.errors import (
     AccessDeniedError,
     BrokerError,
     ConfigurationError,
-    RocketMQError,
     UnsupportedByBrokerError,
 )
-from tests.behaviours.administering import is_4
 from tests.behaviours.apis import client_of_api
 from tests.behaviours.conftest import ClusterUnderTest
 
@@ -25,11 +26,10 @@ SUPER = Credentials("the-admin", "admin-secret-Grüße")
 
 @pytest.fixture
 def real_guarded(cluster_name: str, request: pytest.FixtureRequest) -> str | None:
-    """The address of a real 5.x cluster with access control. None for the embedded broker."""
+    """The address of a real cluster with access control. None for the embedded broker."""
     if cluster_name == "embedded":
         return None
-    if cluster_name.startswith("4"):
-        pytest.skip("brokers of 4.x have ACL files instead of users")
+    ClusterUnderTest(cluster_name, "").needs(ACL_2)
     from integration.access import SETTINGS_OF_5
 
     address: str = request.getfixturevalue("own_cluster")(cluster_name, settings=SETTINGS_OF_5).name_servers
@@ -62,6 +62,31 @@ async def test_users_and_rules_are_created_changed_and_deleted(address: str) -> 
         with pytest.raises(BrokerError, match="The user is not exist"):
             await admin.access.alter_user("nobody", secret="x")
 
+        assert await admin.access.create_user("alice", "alice-secret", exist_ok=True) == ()
+        with pytest.raises(AlreadyExistsError) as user_caught:
+            await admin.access.create_user("alice", "hunter2", is_super=True, exist_ok=True)
+        assert (user_caught.value.kind, user_caught.value.name) == ("user", "alice")
+        assert user_caught.value.brokers == brokers
+        assert user_caught.value.differences == ("is_super is false, not true", "the secret is another one")
+        assert "hunter2" not in str(user_caught.value)
+        assert "alice-secret" not in str(user_caught.value)
+        assert await admin.access.create_user("alic", "x", exist_ok=True) == brokers
+        await admin.access.delete_user("alic")
+
+        for expected in (brokers, ()):
+            put = admin.access.put_rule("alice", "Topic:Once", ["pub", "Sub"], replace=False)
+            assert await put == expected
+        with pytest.raises(AlreadyExistsError) as rule_caught:
+            await admin.access.put_rule(
+                "alice", "Topic:Once", ["Pub"], source_ips=["127.0.0.1"], is_allowed=False, replace=False
+            )
+        assert (rule_caught.value.kind, rule_caught.value.name) == ("rule", "alice on Topic:Once")
+        assert rule_caught.value.differences == (
+            "actions is Pub, Sub, not Pub",
+            "is_allowed is true, not false",
+            "source_ips is empty, not 127.0.0.1",
+        )
+        await admin.access.delete_rules("alice", "Topic:Once")
         await admin.access.put_rule("alice", "Topic:Orders", ["pub", "SUB"], source_ips=["127.0.0.0/8"])
         await admin.access.put_rule("alice", "Group:bill*", ["Sub"], is_allowed=False)
         await admin.access.put_rule("alice", "*", ["List"])
@@ -151,25 +176,82 @@ async def test_new_credentials_are_fetched_when_brokers_deny_access(
         await admin.access.delete_user(unique)
 
 
+@pytest.mark.sockets
+async def test_keys_are_rotated_without_a_failed_request(address: str, unique: str) -> None:
+    """The new user gets the rules of the old one, the function returns it, then the old one is disabled."""
+    user, users = f"{unique}-1", [f"{unique}-1", f"{unique}-2"]
+    group, count = f"{unique}-group", 600
+    received: set[bytes] = set()
+    complete = trio.Event()
+
+    def provide() -> Credentials:
+        return Credentials(user, f"secret-of-{user}")
+
+    async def handle(message: ReceivedMessage) -> None:
+        received.add(message.body)
+        if len(received - {b"awaited"}) == count:
+            complete.set()
+
+    async with Admin(address, credentials=SUPER) as admin:
+        await admin.topics.create(unique, read_queues=2, write_queues=2)
+        for name in users:
+            await admin.access.create_user(name, f"secret-of-{name}")
+            await admin.access.put_rule(name, f"Topic:{unique}", ["Pub", "Sub"])
+            await admin.access.put_rule(name, f"Group:{group}", ["Sub"])
+        async with (
+            Client(address, credentials=provide) as client,
+            client.producer("senders") as producer,
+            client.push_consumer(group, consume_from="earliest", rebalance_interval=1) as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            consumer.subscribe(unique)
+            nursery.start_soon(consumer.run, handle)
+            pending: list[PendingSend] = []
+            for number in range(count):
+                if number == count // 3:
+                    user = users[1]
+                elif number == count // 2:
+                    await admin.access.alter_user(users[0], is_enabled=False)
+                pending.append(await producer.submit(Message(unique, b"%d" % number)))
+                if number % 10 == 0:
+                    await producer.send(Message(unique, b"awaited"))
+            await producer.flush()
+            assert [one.exception() for one in pending if one.exception() is not None] == []
+            assert producer.statistics.failed == 0
+            with trio.fail_after(60):
+                await complete.wait()
+            nursery.cancel_scope.cancel()
+
+
 async def test_clusters_without_access_control_reject_users_and_rules(cluster: ClusterUnderTest) -> None:
     async with Admin(cluster.address) as admin:
-        (error,) = (await admin.access.users()).failures.values()
-        assert isinstance(error, UnsupportedByBrokerError if is_4(cluster) else BrokerError)
-        (error,) = (await admin.access.rules()).failures.values()
-        assert isinstance(error, UnsupportedByBrokerError if is_4(cluster) else BrokerError)
-        with pytest.raises(RocketMQError):
+        text = "keeps no users and rules: its access control is off"
+        if not cluster.has(ACL_2):
+            text = r"does not support users and access rules \(ACL 2\.0\), which needs 5\.3\.0"
+        for listing in (await admin.access.users(), await admin.access.rules()):
+            (error,) = listing.failures.values()
+            assert isinstance(error, UnsupportedByBrokerError)
+            assert re.search(text, str(error))
+        with pytest.raises(UnsupportedByBrokerError, match=text):
             await admin.access.create_user("alice", "alice-secret")
         with pytest.raises(ConfigurationError, match="secret is empty"):
             await admin.access.create_user("alice", "")
 
 
-async def test_only_4_x_brokers_return_acl_config_versions(cluster: ClusterUnderTest) -> None:
+async def test_only_brokers_with_acl_1_return_acl_config_versions(cluster: ClusterUnderTest) -> None:
     async with Admin(cluster.address) as admin:
         answers = await admin.access.acl_config_versions()
-    if is_4(cluster) and not answers.failures:
+    if not answers.failures:
+        assert cluster.has(ACL_1)
         assert answers.values.keys() == {"broker-a"}
         return
     (error,) = answers.failures.values()
-    if not is_4(cluster):
+    if not cluster.has(ACL_1):
         assert isinstance(error, UnsupportedByBrokerError)
-        assert "does not support GET_BROKER_CLUSTER_ACL_INFO" in str(error)
+        assert "which needs 4.5.0 or newer" in str(error)
+    elif cluster.is_at_least("5.3.3"):  # it has ACL 2.0 only
+        assert isinstance(error, UnsupportedByBrokerError)
+        assert "does not offer administration (GET_BROKER_CLUSTER_ACL_INFO, 52)" in str(error)
+    else:
+        assert isinstance(error, UnsupportedByBrokerError)
+        assert "keeps no ACL files: its access control is off. Set aclEnable=true" in str(error)

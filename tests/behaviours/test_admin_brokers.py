@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
 import pytest
 import trio
 
 from rocketmq_py import Admin, Client
+from rocketmq_py.client import core_of
+from rocketmq_py.client.features import TOPIC_ATTRIBUTES, WRITE_PERMISSIONS
 from rocketmq_py.errors import ConfigurationError, RetriableBrokerError, UnsupportedByBrokerError
-from tests.behaviours.administering import is_4
 from tests.behaviours.conftest import ClusterUnderTest
 
 PATIENCE = 30
@@ -32,13 +34,13 @@ async def test_describe_returns_the_status_of_a_broker(
             except RetriableBrokerError as error:  # 4.9.7 fails in its first second
                 assert "NoSuchElementException" in str(error)  # noqa: PT017
                 await trio.sleep(0.1)
-    info = await client.name_servers.cluster_info()
+    info = await core_of(client).name_servers.cluster_info()
     assert (broker.name, broker.broker_id, broker.is_master) == ("broker-a", 0, True)
     assert broker.address == info.broker_addr_table["broker-a"].broker_addrs[0]
     assert broker.cluster == "DefaultCluster"
     assert broker.version == ("5.5.0" if cluster.name == "embedded" else cluster.name)
     assert broker.started_ms is not None
-    assert 0 <= client.now_ms() - broker.started_ms < 24 * 3600 * 1000
+    assert 0 <= core_of(client).now_ms() - broker.started_ms < 24 * 3600 * 1000
     assert broker.disk_ratio is None or 0 <= broker.disk_ratio <= 1
     listing = await admin.brokers.list()
     assert [(one.name, one.address) for one in listing.brokers] == [("broker-a", broker.address)]
@@ -82,11 +84,20 @@ async def test_settings_of_name_servers_are_read_and_changed(
 async def test_write_permission_is_wiped_and_added(
     cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str
 ) -> None:
+    cluster.needs(WRITE_PERMISSIONS)
     assert await admin.brokers.wipe_write_permission("broker-a") > 0
-    assert (await client.routes.refresh(topic)).write_queues == ()
-    assert len((await client.routes.refresh(topic)).read_queues) == 4
+    assert (await core_of(client).routes.refresh(topic)).write_queues == ()
+    assert len((await core_of(client).routes.refresh(topic)).read_queues) == 4
     assert await admin.brokers.add_write_permission("broker-a") > 0
-    assert len((await client.routes.refresh(topic)).write_queues) == 4
+    assert len((await core_of(client).routes.refresh(topic)).write_queues) == 4
+
+
+async def test_a_write_permission_that_cannot_be_given_back_is_refused(
+    cluster: ClusterUnderTest, admin: Admin
+) -> None:
+    cluster.needs_older_than(WRITE_PERMISSIONS)
+    with pytest.raises(UnsupportedByBrokerError, match=r"write permission of a broker, which needs 4\.9\.2"):
+        await admin.brokers.add_write_permission("broker-a")
 
 
 async def test_an_unknown_broker_raises_an_error_that_lists_the_brokers(admin: Admin) -> None:
@@ -102,13 +113,11 @@ async def test_an_unknown_broker_raises_an_error_that_lists_the_brokers(admin: A
             await ask("broker-x")
 
 
-async def test_an_unsupported_request_names_the_version_of_a_4_x_broker(
+async def test_an_unsupported_request_names_the_version_of_an_older_broker(
     cluster: ClusterUnderTest, admin: Admin, topic: str
 ) -> None:
-    if not is_4(cluster):
-        pytest.skip("5.x supports all requests")
-    with pytest.raises(
-        UnsupportedByBrokerError,
-        match=r"\(version 4\.9\.7\) does not support a topic with a: it needs 5\.0 or newer",
-    ):
+    cluster.needs_older_than(TOPIC_ATTRIBUTES)
+    version = re.escape(cluster.name)
+    text = rf"\(version {version}\) does not support a topic with a, which needs 5\.0\.0 or newer"
+    with pytest.raises(UnsupportedByBrokerError, match=text):
         await admin.topics.alter(topic, attributes={"a": "b"})

@@ -7,18 +7,13 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 import trio
 
-from rocketmq_py import Admin, Client, ConsumeFrom, Message, ReceivedMessage
-from rocketmq_py.admin import GroupDescription
-from rocketmq_py.errors import (
-    BrokerError,
-    ConfigurationError,
-    GroupExistsError,
-    GroupNotFoundError,
-    UnsupportedByBrokerError,
-)
+from rocketmq_py import Admin, Client, Message, ReceivedMessage
+from rocketmq_py.admin import AlreadyExistsError, GroupDescription, GroupNotFoundError
+from rocketmq_py.client import core_of
+from rocketmq_py.client.features import GROUP_ATTRIBUTES, LITE_TOPICS, OFFSET_DELETION
+from rocketmq_py.errors import BrokerError, ConfigurationError, UnsupportedByBrokerError
 from rocketmq_py.protocol.bodies import MASTER_ID, TopicStats
 from rocketmq_py.protocol.headers import GetTopicStatsInfoRequest
-from tests.behaviours.administering import is_4
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import until_readable
 
@@ -46,6 +41,45 @@ async def described_when(admin: Admin, group: str, *, members: int, lag: int) ->
             await trio.sleep(0.05)
 
 
+async def test_a_group_that_may_not_consume_is_paused(
+    client: Client, admin: Admin, topic: str, unique: str
+) -> None:
+    received: list[bytes] = []
+    arrived = trio.lowlevel.ParkingLot()
+
+    async def handle(message: ReceivedMessage) -> None:
+        received.append(message.body)
+        arrived.unpark_all()
+
+    async def until_received(count: int) -> None:
+        with trio.fail_after(PATIENCE):
+            while len(received) < count:
+                await arrived.park()
+
+    async with (
+        client.producer("senders") as producer,
+        client.push_consumer(unique, consume_from="earliest") as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        consumer.subscribe(topic)
+        await admin.groups.create(unique)
+        await producer.send(Message(topic, b"before"))
+        nursery.start_soon(consumer.run, handle)
+        await until_received(1)
+        await admin.groups.alter(unique, consume_enable=False)
+        sent = await producer.send(Message(topic, b"paused"))
+        with trio.fail_after(PATIENCE):
+            while not consumer.health().failing:
+                await trio.sleep(0.05)
+        assert sent.queue in consumer.queues
+        assert received == [b"before"]
+        await admin.groups.alter(unique, consume_enable=True)
+        await until_received(2)
+        assert received == [b"before", b"paused"]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.versions
 async def test_describe_returns_members_and_lag(
     cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
 ) -> None:
@@ -63,7 +97,7 @@ async def test_describe_returns_members_and_lag(
     stuck = sum(one.queue == sent[0].queue for one in sent)
     async with (
         Client(cluster.address) as own,
-        own.push_consumer(group, consume_from=ConsumeFrom.FIRST, commit_interval=0.2) as consumer,
+        own.push_consumer(group, consume_from="earliest", commit_interval=0.2) as consumer,
         trio.open_nursery() as nursery,
     ):
         consumer.subscribe(topic, "*")
@@ -72,7 +106,11 @@ async def test_describe_returns_members_and_lag(
             await received.wait()
         described = await described_when(admin, group, members=1, lag=stuck)
         (member,) = described.members
-        assert (member.client_id, member.language, member.version) == (own.client_id, "PYTHON", "5.5.0")
+        assert (member.client_id, member.language, member.version) == (
+            core_of(own).client_id,
+            "PYTHON",
+            "5.5.0",
+        )
         assert member.failure is None
         assert member.brokers == ("broker-a",)
         assert member.subscriptions is not None
@@ -86,10 +124,11 @@ async def test_describe_returns_members_and_lag(
         of_topic = described.topics[0]
         assert of_topic.topic == topic
         assert {one.queue: one.lag for one in of_topic.queues if one.lag} == {sent[0].queue: stuck}
-        assert {one.client_id for one in of_topic.queues} == {own.client_id}
+        assert {one.client_id for one in of_topic.queues} == {core_of(own).client_id}
         consumed = [one.last_consumed_ms for one in of_topic.queues if one.queue != sent[0].queue]
         assert all(
-            one is not None and client.now_ms() - PATIENCE * 1000 < one <= client.now_ms() + 1000
+            one is not None
+            and core_of(client).now_ms() - PATIENCE * 1000 < one <= core_of(client).now_ms() + 1000
             for one in consumed
         )
         for error in (listing := await admin.groups.list()).failures.values():
@@ -102,6 +141,8 @@ async def test_describe_returns_members_and_lag(
 async def test_describe_and_list_return_the_consume_rate(
     cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
 ) -> None:
+    if not cluster.is_at_least("4.6.1"):
+        pytest.skip("older brokers report no rate of messages that arrive within seconds")
     count, group = 60, f"group-{unique}"
     await admin.groups.create(group)
     async with client.producer("senders") as producer:
@@ -116,7 +157,7 @@ async def test_describe_and_list_return_the_consume_rate(
         if received == count:
             all_received.set()
 
-    async with client.push_consumer(group, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with client.push_consumer(group, consume_from="earliest") as consumer:
         consumer.subscribe(topic, "*")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(consumer.run, handle)
@@ -129,13 +170,15 @@ async def test_describe_and_list_return_the_consume_rate(
             nursery.cancel_scope.cancel()
     assert lowest <= described.rate <= count / 10 * 1.1
     assert lowest <= summary.rate <= count / 10 * 1.1
-    ((_, broker),) = (await client.name_servers.cluster_info()).broker_addr_table.items()
-    answer = await client.brokers.call(broker.broker_addrs[MASTER_ID], GetTopicStatsInfoRequest(topic=topic))
+    ((_, broker),) = (await core_of(client).name_servers.cluster_info()).broker_addr_table.items()
+    answer = await core_of(client).brokers.call(
+        broker.broker_addrs[MASTER_ID], GetTopicStatsInfoRequest(topic=topic)
+    )
     put_rate = TopicStats.decode(answer.body).topic_put_tps
-    if is_4(cluster):
-        assert put_rate == 0
-    else:
+    if cluster.is_at_least("5.3.3"):
         assert count / 60 * 0.9 <= put_rate <= count / 10 * 1.1
+    else:
+        assert put_rate == 0
 
 
 async def test_describe_reports_conflicting_subscriptions(
@@ -165,26 +208,43 @@ async def test_describe_reports_conflicting_subscriptions(
         (conflict,) = described.conflicts
         assert (conflict.topic, conflict.members) == (
             topic,
-            {"a || b": (one.client_id,), "c": (other.client_id,)},
+            {"a || b": (core_of(one).client_id,), "c": (core_of(other).client_id,)},
         )
         nursery.cancel_scope.cancel()
 
 
+async def test_create_can_be_repeated_with_exist_ok(admin: Admin, unique: str) -> None:
+    brokers = await admin.groups.create(unique, max_reconsume_times=3, exist_ok=True)
+    assert brokers
+    assert await admin.groups.create(unique, max_reconsume_times=3, exist_ok=True) == ()
+    with pytest.raises(AlreadyExistsError) as caught:
+        await admin.groups.create(unique, consume_enable=False, exist_ok=True)
+    assert (caught.value.kind, caught.value.name, caught.value.brokers) == ("group", unique, brokers)
+    assert caught.value.differences == (
+        "consume_enable is true, not false",
+        "max_reconsume_times is 3, not 16",
+    )
+    assert "with other settings: consume_enable is true, not false, max_reconsume_times is 3" in str(
+        caught.value
+    )
+
+
+@pytest.mark.versions
 async def test_a_group_is_created_altered_and_deleted(
     cluster: ClusterUnderTest, admin: Admin, unique: str
 ) -> None:
-    brokers = await admin.groups.create(unique, retries=3, broadcast_enable=False)
-    with pytest.raises(GroupExistsError, match=f"{unique}' exists already on {brokers[0]}"):
+    brokers = await admin.groups.create(unique, max_reconsume_times=3, broadcast_enable=False)
+    with pytest.raises(AlreadyExistsError, match=f"^group '{unique}' exists already on {brokers[0]}"):
         await admin.groups.create(unique)
     settings = (await admin.groups.describe(unique)).settings
-    assert {(one.retries, one.broadcast_enable, one.consume_enable) for one in settings.values()} == {
-        (3, False, True)
-    }
-    changed = await admin.groups.alter(unique, consume_enable=False, orderly=not is_4(cluster))
+    assert {
+        (one.max_reconsume_times, one.broadcast_enable, one.consume_enable) for one in settings.values()
+    } == {(3, False, True)}
+    changed = await admin.groups.alter(unique, consume_enable=False, orderly=cluster.is_at_least("5.0.0"))
     described = await admin.groups.describe(unique)
     assert described.settings == changed
-    assert {(one.retries, one.consume_enable, one.orderly) for one in changed.values()} == {
-        (3, False, not is_4(cluster))
+    assert {(one.max_reconsume_times, one.consume_enable, one.orderly) for one in changed.values()} == {
+        (3, False, cluster.is_at_least("5.0.0"))
     }
     assert (described.lag, described.members, described.topics) == (0, (), ())
     assert unique in [group.group for group in (await admin.groups.list()).groups]
@@ -199,13 +259,17 @@ async def test_alter_sets_and_removes_attributes(
     cluster: ClusterUnderTest, admin: Admin, unique: str
 ) -> None:
     wanted = {"priority.factor": "50", "lite.sub.client.quota": "9"}
-    if is_4(cluster):
-        with pytest.raises(UnsupportedByBrokerError, match=r"a group with priority.factor, .* needs 5\.0"):
+    if not cluster.has(LITE_TOPICS):
+        with pytest.raises(UnsupportedByBrokerError, match=r"a group with priority.factor=50, .* needs 5\.5"):
             await admin.groups.create(unique, attributes=wanted)
+        if cluster.has(GROUP_ATTRIBUTES):
+            return
         await admin.groups.create(unique)
-        with pytest.raises(UnsupportedByBrokerError, match=r"a group with priority.factor: it needs 5\.0"):
-            await admin.groups.alter(unique, attributes={"priority.factor": "50"}, retries=1)
-        assert {one.retries for one in (await admin.groups.describe(unique)).settings.values()} == {16}
+        with pytest.raises(UnsupportedByBrokerError, match=r"a group with priority.factor, which needs 5\.4"):
+            await admin.groups.alter(unique, attributes={"priority.factor": "50"}, max_reconsume_times=1)
+        assert {
+            one.max_reconsume_times for one in (await admin.groups.describe(unique)).settings.values()
+        } == {16}
         return
 
     async def attributes() -> list[Mapping[str, str]]:
@@ -216,7 +280,7 @@ async def test_alter_sets_and_removes_attributes(
     changed = await admin.groups.alter(unique, attributes={"priority.factor": "60"})
     assert [one.attributes for one in changed.values()] == await attributes()
     assert await attributes() == [{**wanted, "priority.factor": "60"}] * len(brokers)
-    await admin.groups.alter(unique, retries=3)
+    await admin.groups.alter(unique, max_reconsume_times=3)
     assert await attributes() == [{**wanted, "priority.factor": "60"}] * len(brokers)
     await admin.groups.alter(unique, attributes={"priority.factor": None, "lite.bind.topic": None})
     assert await attributes() == [{"lite.sub.client.quota": "9"}] * len(brokers)
@@ -232,11 +296,15 @@ async def test_delete_removes_the_offsets_of_a_group(
     cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
 ) -> None:
     await admin.groups.create(unique)
-    queues = (await client.routes.get(topic)).read_queues
+    queues = (await core_of(client).routes.get(topic)).read_queues
     async with client.reader() as reader:
         await reader.commit(unique, dict.fromkeys(queues, 0))
     assert (await admin.groups.describe(unique)).topics
     await admin.groups.delete(unique)
+    if not cluster.has(OFFSET_DELETION):
+        described = await admin.groups.describe(unique)
+        assert (described.settings, [one.topic for one in described.topics]) == ({}, [topic])
+        return
     with pytest.raises(GroupNotFoundError):
         await admin.groups.describe(unique)
 
@@ -259,13 +327,13 @@ async def test_group_names_in_a_namespace_have_no_prefix(
         assert (await admin.groups.describe(f"tenant-1%{unique}")).settings
         with pytest.raises(GroupNotFoundError):
             await admin.groups.describe(unique)
-        await inside.groups.alter(unique, retries=2)
+        await inside.groups.alter(unique, max_reconsume_times=2)
         await inside.groups.delete(unique)
 
 
 async def test_wrong_arguments_raise_configuration_errors(admin: Admin, unique: str) -> None:
-    with pytest.raises(ConfigurationError, match="retries is -2; it must be from -1 to 65536"):
-        await admin.groups.create(unique, retries=-2)
+    with pytest.raises(ConfigurationError, match="max_reconsume_times is -2; it must be from -1 to 65536"):
+        await admin.groups.create(unique, max_reconsume_times=-2)
     with pytest.raises(ConfigurationError, match="may hold only letters"):
         await admin.groups.create("a b")
     with pytest.raises(ConfigurationError, match="'TOOLS_CONSUMER' is internal to RocketMQ"):

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rocketmq_py import Admin, Client, LiteConsumer, Message
+from rocketmq_py import Admin, Client, LiteTopicConsumer, Message
 from rocketmq_py.admin import MessageType
+from rocketmq_py.client import core_of
+from rocketmq_py.client.features import LITE_TOPICS
 from rocketmq_py.errors import BrokerError, ConfigurationError, TopicNotFoundError, UnsupportedByBrokerError
-from tests.behaviours.administering import is_4
 from tests.behaviours.conftest import ClusterUnderTest, until_in_route
 from tests.behaviours.test_lite_topics import receive
 
@@ -25,8 +26,7 @@ async def admin(client: Client) -> AsyncIterator[Admin]:
 @pytest.fixture
 async def group(cluster: ClusterUnderTest, client: Client, admin: Admin, unique: str) -> str:
     """A group that is bound to the parent topic ``unique``."""
-    if is_4(cluster):
-        pytest.skip("brokers of 4.x have no lite topics")
+    cluster.needs(LITE_TOPICS)
     attributes = {"lite.topic.expiration": "60"}
     await admin.topics.create(unique, queues=2, message_type=MessageType.LITE, attributes=attributes)
     group = f"group-{unique}"
@@ -36,8 +36,8 @@ async def group(cluster: ClusterUnderTest, client: Client, admin: Admin, unique:
 
 
 @pytest.fixture
-async def consumer(client: Client, group: str, unique: str) -> AsyncIterator[LiteConsumer]:
-    async with client.lite_consumer(group, parent=unique) as consumer:
+async def consumer(client: Client, group: str, unique: str) -> AsyncIterator[LiteTopicConsumer]:
+    async with client.lite_topic_consumer(group, parent=unique) as consumer:
         yield consumer
 
 
@@ -48,7 +48,7 @@ async def send(client: Client, parent: str, lite_topic: str, count: int) -> None
 
 
 async def test_a_parent_topic_and_its_lite_topics_are_described(
-    client: Client, admin: Admin, consumer: LiteConsumer, group: str, unique: str
+    client: Client, admin: Admin, consumer: LiteTopicConsumer, group: str, unique: str
 ) -> None:
     await consumer.subscribe_lite("s1", "s2")
     await send(client, unique, "s1", 3)
@@ -62,7 +62,7 @@ async def test_a_parent_topic_and_its_lite_topics_are_described(
     assert (offsets.min_offset, offsets.max_offset, offsets.is_home) == (0, 3, True)
     assert offsets.last_message_ms is not None
     assert offsets.last_message_ms >= first.store_time_ms
-    assert offsets.subscribers == {group: (client.client_id,)}
+    assert offsets.subscribers == {group: (core_of(client).client_id,)}
     empty = await admin.lite_topics.describe(unique, "s2")
     assert (empty.messages, empty.brokers[BROKER].last_message_ms) == (0, None)
     missing = await admin.lite_topics.describe(unique, "s3")
@@ -79,23 +79,23 @@ async def test_a_parent_topic_and_its_lite_topics_are_described(
 
 
 async def test_the_subscription_of_a_client_is_described(
-    client: Client, admin: Admin, consumer: LiteConsumer, group: str, unique: str
+    client: Client, admin: Admin, consumer: LiteTopicConsumer, group: str, unique: str
 ) -> None:
     await consumer.subscribe_lite("s3", "s1", "s2")
     await send(client, unique, "s1", 1)
     await receive(consumer, 1)
-    described = await admin.lite_topics.describe_client(unique, group, client.client_id)
+    described = await admin.lite_topics.describe_client(unique, group, core_of(client).client_id)
     own = described.brokers[BROKER]
     assert (own.count, own.lite_topics) == (3, ("s1", "s2", "s3"))
     assert own.last_pop_ms is not None
-    few = await admin.lite_topics.describe_client(unique, group, client.client_id, max_lite_topics=1)
+    few = await admin.lite_topics.describe_client(unique, group, core_of(client).client_id, max_lite_topics=1)
     assert len(few.brokers[BROKER].lite_topics) == 1
     assert few.brokers[BROKER].count == 3
     assert (await admin.lite_topics.describe_client(unique, group, "nobody")).brokers == {}
 
 
 async def test_the_lag_of_a_group_is_reported(
-    client: Client, admin: Admin, consumer: LiteConsumer, group: str, unique: str
+    client: Client, admin: Admin, consumer: LiteTopicConsumer, group: str, unique: str
 ) -> None:
     await consumer.subscribe_lite("s1", "s2")
     for lite_topic in ("s1", "s2"):
@@ -118,12 +118,12 @@ async def test_the_lag_of_a_group_is_reported(
 
 
 async def test_waiting_messages_are_offered_again(
-    client: Client, admin: Admin, consumer: LiteConsumer, group: str, unique: str
+    client: Client, admin: Admin, consumer: LiteTopicConsumer, group: str, unique: str
 ) -> None:
     await consumer.subscribe_lite("s1")
     await send(client, unique, "s1", 1)
     assert await admin.lite_topics.offer_again(group) == (BROKER,)
-    assert await admin.lite_topics.offer_again(group, client.client_id) == (BROKER,)
+    assert await admin.lite_topics.offer_again(group, core_of(client).client_id) == (BROKER,)
     await consumer.ack(*await receive(consumer, 1))
     assert await consumer.receive(wait=0) == []
 
@@ -145,13 +145,12 @@ async def test_wrong_topics_and_groups_are_refused(
     with pytest.raises(BrokerError, match="is not a LITE group"):
         await admin.lite_topics.offer_again(f"unbound-{unique}")
     with pytest.raises(BrokerError, match="not match"):
-        await admin.lite_topics.describe_client(unique, f"unbound-{unique}", client.client_id)
+        await admin.lite_topics.describe_client(unique, f"unbound-{unique}", core_of(client).client_id)
     with pytest.raises(ConfigurationError, match="lite_topic is 'a b'"):
         await admin.lite_topics.describe(unique, "a b")
 
 
 async def test_an_old_broker_describes_no_lite_topics(cluster: ClusterUnderTest, admin: Admin) -> None:
-    if not is_4(cluster):
-        pytest.skip("this broker has lite topics")
-    with pytest.raises(UnsupportedByBrokerError, match="does not support GET_BROKER_LITE_INFO"):
+    cluster.needs_older_than(LITE_TOPICS)
+    with pytest.raises(UnsupportedByBrokerError, match=r"does not support lite topics, which needs 5\.5\.0"):
         await admin.lite_topics.brokers()

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import trio
 
 from rocketmq_py import Admin, Client, Message
-from rocketmq_py.admin import MessageType, Permission
+from rocketmq_py.admin import AlreadyExistsError, MessageType, Permission
+from rocketmq_py.client import core_of
+from rocketmq_py.client.features import LITE_TOPICS, PRIORITIES, TOPIC_ATTRIBUTES, TOPIC_CHANGES
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import (
     BrokerError,
     ConfigurationError,
-    NoPermissionError,
     NoQueueError,
-    TopicExistsError,
+    RetriableBrokerError,
     TopicNotFoundError,
     UnsupportedByBrokerError,
 )
@@ -23,7 +26,6 @@ from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol.bodies import MASTER_ID
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import CreateTopicRequest, GetKvConfigRequest
-from tests.behaviours.administering import is_4
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import PATIENCE, until_readable
 
@@ -34,6 +36,7 @@ async def admin(client: Client) -> AsyncIterator[Admin]:
         yield admin
 
 
+@pytest.mark.versions
 async def test_a_topic_is_created_and_described(client: Client, admin: Admin, unique: str) -> None:
     brokers = await admin.topics.create(unique, queues=3)
     assert brokers
@@ -41,7 +44,7 @@ async def test_a_topic_is_created_and_described(client: Client, admin: Admin, un
     assert (empty.topic, empty.messages, empty.last_message_ms) == (unique, 0, None)
     assert [queue.queue.queue_id for queue in empty.queues] == [0, 1, 2] * len(brokers)
 
-    before_ms = client.now_ms()
+    before_ms = core_of(client).now_ms()
     async with client.producer("senders") as producer:
         results = [await producer.send(Message(unique, b"x")) for _ in range(10)]
     await until_readable(client, unique, count=10)
@@ -52,7 +55,7 @@ async def test_a_topic_is_created_and_described(client: Client, admin: Admin, un
         result.queue: sum(other.queue == result.queue for other in results) for result in results
     }
     assert full.last_message_ms is not None
-    assert before_ms - 1000 <= full.last_message_ms <= client.now_ms() + 1000
+    assert before_ms - 1000 <= full.last_message_ms <= core_of(client).now_ms() + 1000
     assert full.message_type == "NORMAL"
     for name in brokers:
         settings = full.brokers[name]
@@ -69,11 +72,29 @@ async def test_admin_opens_its_own_client(cluster: ClusterUnderTest, unique: str
 
 async def test_create_of_an_existing_topic_raises_and_changes_nothing(admin: Admin, unique: str) -> None:
     brokers = await admin.topics.create(unique, queues=2)
-    with pytest.raises(TopicExistsError, match=f"{unique}' exists already on {brokers[0]}"):
+    with pytest.raises(AlreadyExistsError, match=f"^topic '{unique}' exists already on {brokers[0]}"):
         await admin.topics.create(unique, queues=5)
     assert {settings.read_queues for settings in (await admin.topics.describe(unique)).brokers.values()} == {
         2
     }
+
+
+async def test_create_can_be_repeated_with_exist_ok(
+    cluster: ClusterUnderTest, admin: Admin, unique: str
+) -> None:
+    settings: dict[str, Any] = {"queues": 2, "permission": "R"}
+    if cluster.has(TOPIC_ATTRIBUTES):
+        settings["message_type"] = "FIFO"
+    brokers = await admin.topics.create(unique, exist_ok=True, **settings)
+    assert brokers
+    assert await admin.topics.create(unique, exist_ok=True, **settings) == ()
+    with pytest.raises(AlreadyExistsError, match="with other settings") as caught:
+        await admin.topics.create(unique, queues=2, write_queues=3, exist_ok=True)
+    assert (caught.value.kind, caught.value.name, caught.value.brokers) == ("topic", unique, brokers)
+    expected = ["permission is R, not RW", "write_queues is 2, not 3"]
+    assert list(caught.value.differences) == sorted(
+        [*expected, *(["message.type is FIFO, not NORMAL"] if cluster.has(TOPIC_ATTRIBUTES) else [])]
+    )
 
 
 async def test_alter_keeps_settings_that_are_not_given(client: Client, admin: Admin, unique: str) -> None:
@@ -87,17 +108,16 @@ async def test_alter_keeps_settings_that_are_not_given(client: Client, admin: Ad
         for name, one in changed.items()
     }
     async with client.producer("senders", retries=0) as producer:
-        with pytest.raises((NoPermissionError, NoQueueError)):
+        with pytest.raises((RetriableBrokerError, NoQueueError), match=r"NO_PERMISSION|no queue"):
             await producer.send(Message(unique, b"x"))
 
 
 async def test_message_types_and_attributes_are_set_and_removed(
     cluster: ClusterUnderTest, admin: Admin, unique: str
 ) -> None:
-    if is_4(cluster):
-        with pytest.raises(
-            UnsupportedByBrokerError, match=r"4\.9\.7\) .* a topic with message\.type: it needs 5\.0"
-        ):
+    if not cluster.has(TOPIC_ATTRIBUTES):
+        text = rf"{re.escape(cluster.name)}\) .* a topic with message\.type, which needs 5\.0"
+        with pytest.raises(UnsupportedByBrokerError, match=text):
             await admin.topics.create(unique, message_type=MessageType.FIFO)
         with pytest.raises(TopicNotFoundError):
             await admin.topics.describe(unique)
@@ -116,9 +136,11 @@ async def test_message_types_and_attributes_are_set_and_removed(
 async def test_create_and_alter_set_each_message_type(
     cluster: ClusterUnderTest, admin: Admin, unique: str, kind: MessageType
 ) -> None:
-    if is_4(cluster):
+    needed = {MessageType.PRIORITY: PRIORITIES, MessageType.LITE: LITE_TOPICS}.get(kind, TOPIC_ATTRIBUTES)
+    if not cluster.has(needed):
         await admin.topics.create(unique, queues=1)
-        with pytest.raises(UnsupportedByBrokerError, match=r"a topic with message\.type: it needs 5"):
+        text = rf"a topic with message\.type.*, which needs {re.escape(needed.since)}"
+        with pytest.raises(UnsupportedByBrokerError, match=text):
             await admin.topics.alter(unique, message_type=kind)
         assert (await admin.topics.describe(unique)).message_type == "NORMAL"
         return
@@ -135,8 +157,10 @@ async def test_create_and_alter_set_each_message_type(
 async def test_brokers_reject_mixed_topics_by_default(
     cluster: ClusterUnderTest, admin: Admin, unique: str
 ) -> None:
-    expected = UnsupportedByBrokerError if is_4(cluster) else BrokerError
-    words = "needs 5" if is_4(cluster) else "MIXED message type is not supported"
+    if cluster.has(TOPIC_ATTRIBUTES) and not cluster.is_at_least("5.3.0"):
+        pytest.skip("brokers before 5.1.4 do not know the type, and 5.1.4 and 5.2.0 accept it")
+    expected = BrokerError if cluster.has(TOPIC_ATTRIBUTES) else UnsupportedByBrokerError
+    words = "MIXED message type is not supported" if cluster.has(TOPIC_ATTRIBUTES) else r"needs 5\.0\.0"
     with pytest.raises(expected, match=words):
         await admin.topics.create(unique, message_type=MessageType.MIXED)
     with pytest.raises(TopicNotFoundError):
@@ -189,9 +213,12 @@ CHANGES_OF_AN_EXISTING_TOPIC: list[tuple[str, str | dict[str, str]]] = [
 async def test_brokers_validate_changes_of_attributes(
     cluster: ClusterUnderTest, admin: Admin, unique: str
 ) -> None:
+    # LITE is the last of these attributes and types. Older brokers ignore all of them.
+    cluster.needs(LITE_TOPICS if cluster.has(TOPIC_ATTRIBUTES) else TOPIC_CHANGES)
+
     async def check(topic: str, changes: str, expected: str | dict[str, str]) -> None:
         answer = await put(admin, topic, changes)
-        if is_4(cluster):
+        if not cluster.has(TOPIC_ATTRIBUTES):
             assert answer.code == ResponseCode.SUCCESS
             expected = {}
         if isinstance(expected, dict):
@@ -221,8 +248,8 @@ async def put(admin: Admin, topic: str, changes: str) -> Command:
         topic=topic, default_topic=DEFAULT_TOPIC, read_queue_nums=1, write_queue_nums=1, perm=6,
         topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False, attributes=changes,
     )  # fmt: skip
-    ((_, broker),) = (await admin.client.name_servers.cluster_info()).broker_addr_table.items()
-    return await admin.client.connections.request(
+    ((_, broker),) = (await core_of(admin).name_servers.cluster_info()).broker_addr_table.items()
+    return await core_of(admin).connections.request(
         broker.broker_addrs[MASTER_ID], header.code, header.to_fields(), timeout=PATIENCE
     )
 
@@ -230,7 +257,7 @@ async def put(admin: Admin, topic: str, changes: str) -> Command:
 async def order_configuration(cluster: ClusterUnderTest, admin: Admin, topic: str) -> str | None:
     """Return the order configuration that the name server stores, None if it stores none."""
     header = GetKvConfigRequest(kv_namespace="ORDER_TOPIC_CONFIG", key=topic)
-    answer = await admin.client.connections.request(
+    answer = await core_of(admin).connections.request(
         cluster.address, header.code, header.to_fields(), timeout=PATIENCE
     )
     assert answer.code in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
@@ -254,6 +281,7 @@ async def test_the_order_of_a_topic_is_set_and_removed(
     assert await order_configuration(cluster, admin, unique) is None
 
 
+@pytest.mark.versions
 async def test_list_excludes_internal_topics_by_default(
     cluster: ClusterUnderTest, admin: Admin, unique: str
 ) -> None:
@@ -271,6 +299,7 @@ async def test_list_excludes_internal_topics_by_default(
     assert (topic.message_type, len(topic.brokers)) == ("NORMAL", 1)
 
 
+@pytest.mark.versions
 async def test_a_topic_is_deleted_everywhere(admin: Admin, unique: str) -> None:
     brokers = await admin.topics.create(unique, queues=2)
     assert await admin.topics.delete(unique) == brokers
@@ -329,12 +358,14 @@ async def test_permissions_and_message_types_accept_strings(
 ) -> None:
     await admin.topics.create(unique, permission="r")
     changed = await admin.topics.alter(
-        unique, permission="rw", message_type=None if is_4(cluster) else "fifo"
+        unique, permission="rw", message_type="fifo" if cluster.has(TOPIC_ATTRIBUTES) else None
     )
     assert {one.permission for one in changed.values()} == {Permission.READ_WRITE}
     described = await admin.topics.describe(unique)
     assert described.brokers == changed
-    assert described.message_type == (MessageType.NORMAL if is_4(cluster) else MessageType.FIFO)
+    assert described.message_type == (
+        MessageType.FIFO if cluster.has(TOPIC_ATTRIBUTES) else MessageType.NORMAL
+    )
 
 
 @pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "a b", ""])

@@ -8,17 +8,14 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from rocketmq_py import (
+from rocketmq_py import Client, Message, PushConsumer, ReceivedMessage
+from rocketmq_py.allocation import (
     AllocateByBroker,
     AllocateConsistentHash,
     AllocateStrategy,
-    Client,
-    ConsumeFrom,
-    Message,
-    PushConsumer,
-    ReceivedMessage,
     allocate_averagely_by_circle,
 )
+from rocketmq_py.client.features import BROKER_ASSIGNMENT
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import PATIENCE
 
@@ -42,7 +39,7 @@ async def member(
         PushConsumer(
             address,
             group=f"group-{topic}",
-            consume_from=ConsumeFrom.FIRST,
+            consume_from="earliest",
             allocate=allocate,
             rebalance_interval=1.0,
         ) as consumer,
@@ -100,4 +97,46 @@ async def test_members_share_the_queues_as_their_strategy_allocates_them(
                     await trio.sleep(0.1)
         await wait_for_assignment(topic, one)
     is_logged = "broker does not assign queues" in caplog.text
-    assert is_logged == (allocate in SHARES and cluster.name.startswith("4."))
+    assert is_logged == (allocate in SHARES and not cluster.has(BROKER_ASSIGNMENT))
+
+
+async def test_a_stopping_member_hands_over_its_queues_while_a_handler_runs(
+    cluster: ClusterUnderTest, client: Client, topic: str
+) -> None:
+    started, may_end, ended = trio.Event(), trio.Event(), trio.Event()
+    handled: list[bytes] = []
+
+    async def hang(_: ReceivedMessage) -> None:
+        started.set()
+        await may_end.wait()
+
+    async def run(consumer: PushConsumer) -> None:
+        await consumer.run(hang)
+        ended.set()
+
+    async with (
+        PushConsumer(
+            cluster.address, group=f"group-{topic}", consume_from="earliest", allocate=BY_BROKER,
+            rebalance_interval=1.0,
+        ) as stopping,
+        member(cluster.address, topic, BY_BROKER, handled) as staying,
+        client.producer("senders") as producer,
+        trio.open_nursery() as nursery,
+    ):  # fmt: skip
+        stopping.subscribe(topic)
+        nursery.start_soon(run, stopping)
+        await wait_for_assignment(topic, staying, stopping)
+        with trio.fail_after(PATIENCE):
+            while len(queues_of(stopping, topic)) != 2:
+                await trio.sleep(0.1)
+            for queue in stopping.queues:
+                if queue.topic == topic:
+                    await producer.send(Message(topic, b"held"), queue=queue)
+            await started.wait()
+        stopping.stop()
+        with trio.fail_after(15):
+            await wait_for_assignment(topic, staying)
+        assert not ended.is_set()
+        may_end.set()
+        with trio.fail_after(PATIENCE):
+            await ended.wait()

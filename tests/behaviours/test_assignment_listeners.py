@@ -11,12 +11,12 @@ import trio
 from rocketmq_py import (
     AssignmentListener,
     Client,
-    ConsumeFrom,
     LitePullConsumer,
     MessageQueue,
     PushConsumer,
     ReceivedMessage,
 )
+from rocketmq_py.client import core_of
 from rocketmq_py.names import RETRY_PREFIX
 from tests.behaviours.apis import new
 from tests.behaviours.conftest import ClusterUnderTest
@@ -71,10 +71,10 @@ def is_retry_topic(topic: str) -> bool:
 
 async def committed(client: Client, group: str, queue: MessageQueue) -> int | None:
     # 4.x brokers answer 0 for a queue that the group has never consumed.
-    return await client.brokers.committed_offset(group, queue, zero_if_new=False) or None
+    return await core_of(client).brokers.committed_offset(group, queue, zero_if_new=False) or None
 
 
-def lite_consumer(
+def lite_topic_consumer(
     client: Client,
     address: str,
     group: str,
@@ -87,9 +87,9 @@ def lite_consumer(
         LitePullConsumer,
         address,
         group=group,
-        consume_from=ConsumeFrom.FIRST,
+        consume_from="earliest",
         auto_commit=auto_commit,
-        auto_commit_interval=NEVER,
+        commit_interval=NEVER,
         assignment_listener=listener,
     )
 
@@ -99,12 +99,12 @@ async def test_offsets_are_committed_after_on_revoked_has_returned(
 ) -> None:
     await fill_evenly(client, topic, 80)
     listener = RevocationListener(client, unique)
-    async with lite_consumer(client, cluster.address, unique, listener) as first:
+    async with lite_topic_consumer(client, cluster.address, unique, listener) as first:
         first.subscribe(topic)
         assert bodies(await poll(first, 80)) == numbers(range(80))
         assert sorted(listener.assigned) == first.assignment
         assert await first.poll(timeout=0) == []  # acknowledges the polled messages
-        async with lite_consumer(client, cluster.address, unique) as second:
+        async with lite_topic_consumer(client, cluster.address, unique) as second:
             second.subscribe(topic)
             await listener.wait_until_revoked(2)
             lost = list(listener.revoked)
@@ -127,7 +127,7 @@ async def test_a_listener_can_commit_when_queues_are_revoked(
     received: list[ReceivedMessage] = []
     listener = RevocationListener(client, unique)
     listener.may_return.set()
-    async with lite_consumer(client, cluster.address, unique, listener, auto_commit=False) as first:
+    async with lite_topic_consumer(client, cluster.address, unique, listener, auto_commit=False) as first:
         listener.consumer = first
         first.subscribe(topic)
         received += await poll(first, 80)
@@ -136,7 +136,7 @@ async def test_a_listener_can_commit_when_queues_are_revoked(
         assert listener.revoked == {}
     assert list(listener.revoked.values()) == [None] * 4, "on_revoked is called when the consumer closes"
     assert [await committed(client, unique, queue) for queue in listener.revoked] == [40] * 4
-    async with lite_consumer(client, cluster.address, unique) as second:
+    async with lite_topic_consumer(client, cluster.address, unique) as second:
         second.subscribe(topic)
         await fill_evenly(client, topic, 4, start=160)
         received += await poll(second, 4)
@@ -152,7 +152,7 @@ async def test_a_listener_can_seek_newly_assigned_queues(
                 await consumer.seek(queue, 15)
 
     await fill_evenly(client, topic, 80)
-    async with lite_consumer(client, cluster.address, unique, SeekingListener()) as consumer:
+    async with lite_topic_consumer(client, cluster.address, unique, SeekingListener()) as consumer:
         consumer.subscribe(topic)
         messages = await poll(consumer, 20)
     assert Counter(message.queue_offset for message in messages) == dict.fromkeys(range(15, 20), 4)
@@ -168,7 +168,7 @@ async def test_no_member_locks_a_queue_before_on_revoked_of_its_owner_has_return
             cluster.address,
             group=unique,
             orderly=True,
-            consume_from=ConsumeFrom.FIRST,
+            consume_from="earliest",
             commit_interval=NEVER,
             assignment_listener=listener,
         )

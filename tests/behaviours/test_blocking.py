@@ -11,8 +11,9 @@ from typing import TypeVar
 import pytest
 import trio
 
-from rocketmq_py import Client, Message, MessageQueue, SendResult, blocking
-from rocketmq_py.blocking import OffsetRange, PullResult
+from rocketmq_py import Client, Message, MessageQueue, OffsetRange, Position, SendResult, blocking
+from rocketmq_py.client import core_of
+from rocketmq_py.consumer.read.offset_ranges import PullResult
 from rocketmq_py.protocol.stored_message import decode_messages
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import until_readable
@@ -40,7 +41,7 @@ async def test_everything_that_threads_send_is_read_once(
 ) -> None:
     def send(address: str) -> list[SendResult]:
         with blocking.Client(address) as client:
-            single, batching = client.producer("g"), client.batching_producer("g")
+            single, batching = client.producer("g"), client.producer("g", linger=0.005)
 
             def one_threads(number: int) -> list[SendResult]:
                 bodies = [b"%d-%d" % (number, at) for at in range(300)]
@@ -84,7 +85,7 @@ async def test_everything_that_threads_send_is_read_once(
 
 @pytest.mark.sockets
 async def test_pulls_with_filters(client: Client, topic: str, cluster: ClusterUnderTest) -> None:
-    async with client.batching_producer("g") as producer:
+    async with client.producer("g", linger=0.005) as producer:
         await producer.send_all(
             [
                 Message(topic, b"%d" % number, tags="AB"[number // 100 % 2], properties={"n": str(number)})
@@ -104,7 +105,7 @@ async def test_pulls_with_filters(client: Client, topic: str, cluster: ClusterUn
 
 
 async def test_ranges_without_messages_on_the_broker_report_it(client: Client, topic: str) -> None:
-    route = await client.routes.get(topic)
+    route = await core_of(client).routes.get(topic)
     queue, empty = route.read_queues[:2]
     async with client.producer("g") as producer:
         for number in range(5):
@@ -129,7 +130,7 @@ async def test_topics_are_those_of_users(client: Client, topic: str, unique: str
         await producer.send(Message(topic, b"x"))
     async with client.push_consumer(unique) as consumer:
         consumer.subscribe(topic)
-    info = await client.name_servers.cluster_info()
+    info = await core_of(client).name_servers.cluster_info()
     async with client.reader() as reader:
         topics = await reader.topics()
     assert topic in topics
@@ -144,11 +145,12 @@ async def test_offsets_of_topics_and_of_times(client: Client, topic: str, unique
     await create_topic(client, f"{unique}-empty", queues=3)
     between = await fill_with_a_pause(client, topic)
     async with client.reader() as reader:
-        offsets = await reader.offsets_of([topic, f"{unique}-empty"])
-        assert set(offsets[f"{unique}-empty"].values()) == {(0, 0)}
-        assert await reader.offsets_of(offsets, present=True) == offsets
-        for queue, offset in (await reader.offsets_at([topic], between)).items():
-            first, end = offsets[topic][queue]
+        topics = [topic, f"{unique}-empty"]
+        offsets = await reader.offsets(topics)
+        assert {bounds for queue, bounds in offsets.items() if queue.topic != topic} == {(0, 0)}
+        assert await reader.offsets(topics, present=True) == offsets
+        for queue, offset in (await reader.offsets_at([topic], Position.time(between))).items():
+            first, end = offsets[queue]
             stored = [message.store_time_ms async for message in reader.range(queue)]
             assert offset == first + sum(1 for time_ms in stored if time_ms < between)
             assert offset <= end

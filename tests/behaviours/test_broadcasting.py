@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
+from rocketmq_py import Client, Message, PushConsumer, ReceivedMessage
 from tests.behaviours.apis import new
 from tests.behaviours.conftest import ClusterUnderTest
 
@@ -49,7 +49,7 @@ class Member:
             broadcasting=True,
             local_offsets=self.folder,
             instance_name=self.name,
-            consume_from=ConsumeFrom.FIRST,
+            consume_from="earliest",
         ) as consumer:
             consumer.subscribe(self.topic)
             task_status.started()
@@ -78,6 +78,7 @@ def members(
 
 
 @pytest.mark.proxied
+@pytest.mark.versions
 async def test_every_member_receives_every_message_once(
     client: Client, topic: str, members: list[Member]
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.bodies import (
     GroupSubscription,
@@ -78,7 +79,7 @@ def group(unique: str) -> str:
 
 
 async def ask_name_server(client: Client, header: Request) -> Command:
-    return await client.name_servers.request(header.code, header.to_fields())
+    return await core_of(client).name_servers.request(header.code, header.to_fields())
 
 
 async def ask_embedded_broker(header: Request) -> Command:
@@ -106,7 +107,7 @@ async def test_runtime_info_contains_the_figures_of_the_broker(
     assert int(figures["commitLogMaxOffset"]) > int(figures["commitLogMinOffset"])
     assert figures["runtime"].startswith("[ 0 days, ")
     if not is_4:
-        assert 0 < int(figures["earliestMessageTimeStamp"]) <= client.now_ms()
+        assert 0 < int(figures["earliestMessageTimeStamp"]) <= core_of(client).now_ms()
         embedded = KeyValueTable.decode((await ask_embedded_broker(GetBrokerRuntimeInfoRequest())).body).table
         assert set(embedded) <= set(figures), "the embedded broker uses names of real brokers only"
 
@@ -194,7 +195,7 @@ async def test_members_of_a_producer_group_can_be_listed(
     (info,) = ProducerTable.decode(answer.body).data[group]
     assert (info.client_id, info.language) == ("me", "PYTHON")
     assert info.remote_ip.startswith("/127.0.0.1:")
-    assert 0 <= client.now_ms() - info.last_update_timestamp < 60_000
+    assert 0 <= core_of(client).now_ms() - info.last_update_timestamp < 60_000
 
 
 async def test_topics_and_subscription_of_a_group_can_be_queried(
@@ -278,7 +279,7 @@ async def test_the_write_permission_of_a_broker_can_be_removed_and_added(
     client: Client, peer: Peer, topic: str
 ) -> None:
     async def perm() -> int:
-        (queues,) = (await client.name_servers.route(topic)).queue_datas
+        (queues,) = (await core_of(client).name_servers.route(topic)).queue_datas
         return queues.perm
 
     answer = await ask_name_server(client, WipeWritePermissionRequest(broker="unknown"))
@@ -286,7 +287,7 @@ async def test_the_write_permission_of_a_broker_can_be_removed_and_added(
     assert await perm() == 6
     answer = await ask_name_server(client, WipeWritePermissionRequest(broker=peer.broker_name))
     try:
-        known = await client.name_servers.topics()
+        known = await core_of(client).name_servers.topics()
         assert WipeWritePermissionAnswer.from_fields(answer.fields).wipe_topic_count == len(known)
         assert await perm() == 4
     finally:

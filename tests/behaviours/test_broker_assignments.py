@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from rocketmq_py import Client
+from rocketmq_py.client.features import BROKER_ASSIGNMENT
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import (
@@ -67,8 +68,7 @@ class Group:
 
 @pytest.fixture
 async def group(cluster: ClusterUnderTest, client: Client, unique: str) -> AsyncIterator[Group]:
-    if cluster.name.startswith("4."):
-        pytest.skip("brokers of 4.x do not assign queues")
+    cluster.needs(BROKER_ASSIGNMENT)
     await create_topic(client, unique, queues=4)
     async with open_peers(client) as connect:
         yield Group(connect, unique, f"group-{unique}")
@@ -122,7 +122,11 @@ async def test_pop_share_queue_num_shares_queues_among_members(group: Group) -> 
     assert [await group.queues(each) for each in "abcdef"] == [[0], [1], [2], [3], [0], [1]]
 
 
-async def test_set_message_request_mode_refuses_invalid_settings(group: Group) -> None:
+async def test_set_message_request_mode_refuses_invalid_settings(
+    cluster: ClusterUnderTest, group: Group
+) -> None:
+    if not cluster.is_at_least("5.3.3"):
+        pytest.skip("older brokers do not check the topic and the group")
     await group.join("a")
 
     async def refused(**changes: Any) -> tuple[int, str | None]:

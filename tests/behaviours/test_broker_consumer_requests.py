@@ -12,6 +12,7 @@ import trio
 
 from rocketmq_py import Client, Message, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import (
@@ -103,7 +104,7 @@ async def join(peer: Peer, client_id: str, group: str, topic: str) -> None:
 
 async def send(client: Client, topic: str, *bodies: bytes, **changes: Any) -> list[str]:
     """Send messages to queue 0, and wait until they can be read. Returns their offset message ids."""
-    info = await client.name_servers.cluster_info()
+    info = await core_of(client).name_servers.cluster_info()
     (broker_name,) = info.broker_addr_table
     async with client.producer("senders") as producer:
         results = [

@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client, Message
+from rocketmq_py.client.features import POP
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import BatchAcks
@@ -99,8 +100,7 @@ class Consumer:
 @pytest.fixture
 async def consumer(cluster: ClusterUnderTest, client: Client, unique: str) -> AsyncIterator[Consumer]:
     """A consumer of a topic with two queues."""
-    if cluster.name.startswith("4."):
-        pytest.skip("brokers of 4.x do not support pop")
+    cluster.needs(POP)
     await create_topic(client, unique, queues=2)
     async with open_peer(client) as peer:
         yield Consumer(client, peer, unique, f"group-{unique}")

@@ -37,7 +37,7 @@ async def test_tail_prints_every_line_of_send_once(
     assert sent.returncode == 0, sent.stderr
     assert b"%d" % count in sent.stderr.replace(b",", b"")
     await until_readable(client, unique, count=count)
-    tailed = await run("tail", "-n", cluster.address, "-t", unique, "-o", "beginning", "-e", "-f", r"%s\n")
+    tailed = await run("tail", "-n", cluster.address, "-t", unique, "-o", "earliest", "-e", "-f", r"%s\n")
     assert tailed.returncode == 0, tailed.stderr
     assert sorted(map(int, tailed.stdout.split())) == list(range(1, count + 1))
 
@@ -46,7 +46,7 @@ async def test_tail_prints_every_line_of_send_once(
 async def test_tail_at_the_end_waits_for_a_topic_and_prints_its_first_message(
     cluster: ClusterUnderTest, client: Client, unique: str, group: bool
 ) -> None:
-    arguments = ["tail", "-n", cluster.address, "-t", unique, "-o", "end", "--wait", "-c", "1"]
+    arguments = ["tail", "-n", cluster.address, "-t", unique, "-o", "latest", "--wait", "-c", "1"]
     arguments += ["-G", f"group-{unique}"] if group else []
     process = await trio.lowlevel.open_process(
         [*COMMAND, *arguments],
@@ -80,25 +80,25 @@ async def test_output_that_scripts_rely_on(cluster: ClusterUnderTest, client: Cl
         words = line.replace("Orders", topic).replace("billing", group).split()
         completed = await run(*words, "-n", cluster.address)
         assert (completed.returncode, completed.stderr) == (0, b""), line
-        return json.loads(completed.stdout) if "json" in words else completed.stdout.decode()
+        return json.loads(completed.stdout) if "--json" in words else completed.stdout.decode()
 
     assert await output_of("topic create Orders --queues 8") == f"topic {topic}: created on broker-a\n"
-    assert topic in [one["topic"] for one in await output_of("topic list -o json")]
-    assert [one["broker"] for one in await output_of("broker list -o json")] == ["broker-a"]
+    assert topic in [one["topic"] for one in await output_of("topic list --json")]
+    assert [one["broker"] for one in await output_of("broker list --json")] == ["broker-a"]
     sent = await run("send", "-t", topic, "-n", cluster.address, "-c", "60", "x")
     assert sent.returncode == 0, sent.stderr
     await until_readable(client, topic, count=60)
     async with client.reader() as reader:
         await reader.commit(group, dict.fromkeys(await reader.offsets(topic), 0))
-    described = await output_of("group describe billing -o json")
+    described = await output_of("group describe billing --json")
     assert list(described)[:4] == ["group", "lag", "topics", "members"]
     assert (described["group"], described["lag"], described["members"]) == (group, 60, [])
     (one,) = described["topics"]
     assert (one["topic"], one["lag"], len(one["queues"])) == (topic, 60, 8)
     for target, lag in (("latest", 0), ("@0", 60), ("1", 52), ("earliest", 60)):
-        resets = await output_of(f"group reset billing --topic Orders --to {target} --dry-run --yes -o json")
+        resets = await output_of(f"group reset billing --topic Orders --to {target} --dry-run --yes --json")
         assert len(resets) == 8
         await output_of(f"group reset billing --topic Orders --to {target} --yes")
-        assert (await output_of("group describe billing -o json"))["lag"] == lag, target
+        assert (await output_of("group describe billing --json"))["lag"] == lag, target
     assert await output_of("topic delete Orders --yes") == f"topic {topic}: deleted on broker-a\n"
-    assert topic not in [one["topic"] for one in await output_of("topic list -o json")]
+    assert topic not in [one["topic"] for one in await output_of("topic list --json")]

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
+from rocketmq_py import Client, Message, Position, PushConsumer, ReceivedMessage
+from rocketmq_py.client import core_of
+from rocketmq_py.handoff.log_records import log_records
 from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import read_all
@@ -54,20 +57,36 @@ async def consume(consumer: PushConsumer, collector: Collector) -> None:
 
 
 @pytest.mark.proxied
+@pytest.mark.versions
 async def test_group_gets_every_message_once(client: Client, topic: str, unique: str) -> None:
     await fill(client, topic, 500)
     collector = Collector(500)
-    async with client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with client.push_consumer(unique, consume_from="earliest") as consumer:
         consumer.subscribe(topic)
         await consume(consumer, collector)
     assert collector.bodies == numbers(range(500))
     assert {message.topic for message in collector.messages} == {topic}
 
 
+async def test_a_consumer_that_was_stopped_runs_again(client: Client, topic: str, unique: str) -> None:
+    """The documented way to pause one member."""
+    async with client.push_consumer(unique, consume_from="earliest") as consumer:
+        consumer.subscribe(topic)
+        for start in (0, 10):
+            await fill(client, topic, 10, start=start)
+            collector = Collector(10)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(consumer.run, collector)
+                with trio.fail_after(PATIENCE):
+                    await collector.full.wait()
+                consumer.stop()
+            assert collector.bodies == numbers(range(start, start + 10))
+
+
 async def test_stop_before_the_run_ends_it_at_once(client: Client, topic: str, unique: str) -> None:
     await fill(client, topic, 5)
     collector = Collector(5)
-    async with client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with client.push_consumer(unique, consume_from="earliest") as consumer:
         consumer.subscribe(topic)
         consumer.stop()
         consumer.stop()
@@ -83,11 +102,11 @@ async def test_group_continues_from_its_committed_offsets(
 ) -> None:
     await fill(client, topic, 100)
     first, second = Collector(100), Collector(50)
-    async with PushConsumer(cluster.address, group=unique, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with PushConsumer(cluster.address, group=unique, consume_from="earliest") as consumer:
         consumer.subscribe(topic)
         await consume(consumer, first)
     await fill(client, topic, 50, start=100)
-    async with PushConsumer(cluster.address, group=unique, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with PushConsumer(cluster.address, group=unique, consume_from="earliest") as consumer:
         consumer.subscribe(topic)
         await consume(consumer, second)
     assert first.bodies == numbers(range(100))
@@ -97,7 +116,7 @@ async def test_group_continues_from_its_committed_offsets(
 async def test_messages_sent_during_the_run_are_consumed(client: Client, topic: str, unique: str) -> None:
     collector = Collector(100)
     async with (
-        client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer,
+        client.push_consumer(unique, consume_from="earliest") as consumer,
         trio.open_nursery() as nursery,
     ):
         consumer.subscribe(topic)
@@ -111,13 +130,14 @@ async def test_messages_sent_during_the_run_are_consumed(client: Client, topic: 
 
 
 @pytest.mark.proxied
+@pytest.mark.versions
 async def test_only_subscribed_tags_are_delivered(client: Client, topic: str, unique: str) -> None:
     await fill(client, topic, 30, tags="A")
     await fill(client, topic, 30, tags="B", start=30)
     await fill(client, topic, 30, tags="C", start=60)
     await fill(client, topic, 30, start=90)
     collector = Collector(60)
-    async with client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with client.push_consumer(unique, consume_from="earliest") as consumer:
         consumer.subscribe(topic, "A || C")
         await consume(consumer, collector)
     assert collector.bodies == numbers(range(30), range(60, 90))
@@ -128,12 +148,13 @@ async def test_tags_with_the_same_hash_are_filtered_out(client: Client, topic: s
     await fill(client, topic, 20, tags="Aa")
     await fill(client, topic, 20, tags="BB", start=20)
     collector = Collector(20)
-    async with client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with client.push_consumer(unique, consume_from="earliest") as consumer:
         consumer.subscribe(topic, "BB")
         await consume(consumer, collector)
     assert collector.bodies == numbers(range(20, 40))
 
 
+@pytest.mark.versions
 async def test_failed_message_is_redelivered_with_its_original_topic(
     client: Client, topic: str, unique: str
 ) -> None:
@@ -151,7 +172,7 @@ async def test_failed_message_is_redelivered_with_its_original_topic(
             all_done.set()
 
     async with (
-        client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer,
+        client.push_consumer(unique, consume_from="earliest") as consumer,
         trio.open_nursery() as nursery,
     ):
         consumer.subscribe(topic)
@@ -167,7 +188,7 @@ async def test_failed_message_is_redelivered_with_its_original_topic(
 
 
 async def test_message_that_always_fails_becomes_a_dead_letter(
-    client: Client, topic: str, unique: str
+    client: Client, topic: str, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await fill(client, topic, 1)
     attempts = 0
@@ -179,16 +200,25 @@ async def test_message_that_always_fails_becomes_a_dead_letter(
         raise ValueError("never")
 
     async with (
-        client.push_consumer(unique, consume_from=ConsumeFrom.FIRST, max_reconsume_times=2) as consumer,
+        client.push_consumer(unique, consume_from="earliest", max_reconsume_times=2) as consumer,
         trio.open_nursery() as nursery,
     ):
         consumer.subscribe(topic)
         nursery.start_soon(consumer.run, always_fail)
         with trio.fail_after(PATIENCE):
-            while dead not in await client.name_servers.topics():
+            while dead not in await core_of(client).name_servers.topics():
                 await trio.sleep(0.2)
-        letters = await read_all(client, dead, count=1)
+            letters = await read_all(client, dead, count=1)
+            while not consumer.statistics.dead_letters:
+                await trio.sleep(0.01)
+        assert consumer.statistics.dead_letters == consumer.statistics.topics[topic].dead_letters == 1
         nursery.cancel_scope.cancel()
+    log_records.flush()
+    lines = [record.getMessage() for record in caplog.records if record.name == "rocketmq_py.consumer"]
+    failures = [line.partition(": delivery ")[2] for line in lines if line.startswith("handler failed: ")]
+    assert failures == ["1 of 3, next in about 10 s", "2 of 3, next in about 30 s", "3 of 3, the last one"]
+    dead_letter = f"message sent to the dead-letter queue: group={unique} topic={topic} message="
+    assert len([line for line in lines if line.startswith(dead_letter)]) == 1
     assert attempts == 3
     assert [letter.body for letter in letters] == [b"0"]
     assert letters[0].properties["RETRY_TOPIC"] == topic
@@ -201,7 +231,7 @@ async def test_rebalance_divides_the_queues_and_reassigns_those_of_leaving_membe
     first, second = Collector(1 << 30), Collector(1 << 30)
 
     def consumer() -> PushConsumer:
-        return PushConsumer(cluster.address, group=f"group-{unique}", consume_from=ConsumeFrom.FIRST)
+        return PushConsumer(cluster.address, group=f"group-{unique}", consume_from="earliest")
 
     def share(member: PushConsumer) -> set[MessageQueue]:
         return {queue for queue in member.queues if queue.topic == unique}
@@ -244,9 +274,9 @@ async def test_rebalance_divides_the_queues_and_reassigns_those_of_leaving_membe
     assert all(int(body) < 80 for body, count in arrived.items() if count > 1)
 
 
-@pytest.mark.parametrize("where", list(ConsumeFrom))
+@pytest.mark.parametrize("where", ["latest", "earliest", Position.time(timedelta(minutes=30))])
 async def test_new_group_gets_the_messages_that_the_broker_has_in_memory(
-    client: Client, topic: str, unique: str, where: ConsumeFrom
+    client: Client, topic: str, unique: str, where: Position | str
 ) -> None:
     """Brokers return 0 for an unknown group while a queue's first message is in memory."""
     await fill(client, topic, 20)
@@ -273,7 +303,7 @@ async def test_offsets_are_committed_up_to_the_first_unprocessed_message(
 
     group = f"group-{unique}"
     async with (
-        PushConsumer(cluster.address, group=group, consume_from=ConsumeFrom.FIRST) as consumer,
+        PushConsumer(cluster.address, group=group, consume_from="earliest") as consumer,
         trio.open_nursery() as nursery,
     ):
         consumer.subscribe(unique)
@@ -283,8 +313,8 @@ async def test_offsets_are_committed_up_to_the_first_unprocessed_message(
             while len(handled) < 9:
                 await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
-    queue = MessageQueue(unique, next(iter(client.routes.brokers())), 0)
-    assert await client.brokers.committed_offset(group, queue) == 3
+    queue = MessageQueue(unique, next(iter(core_of(client).routes.brokers())), 0)
+    assert await core_of(client).brokers.committed_offset(group, queue) == 3
     collector = Collector(7)
     async with PushConsumer(cluster.address, group=group) as consumer:
         consumer.subscribe(unique)

@@ -12,15 +12,10 @@ from typing import Any
 import pytest
 import trio
 
-from rocketmq_py import (
-    AllocateByBroker,
-    Client,
-    ConsumeFrom,
-    Message,
-    PushConsumer,
-    ReceivedMessage,
-    allocate_averagely,
-)
+from rocketmq_py import Client, Message, PushConsumer, ReceivedMessage
+from rocketmq_py.allocation import AllocateByBroker, allocate_averagely
+from rocketmq_py.client import core_of
+from rocketmq_py.client.features import POP
 from rocketmq_py.deduplication import Deduplicate, SQLiteStore
 from tests.behaviours.apis import new
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
@@ -34,7 +29,7 @@ KINDS: Mapping[str, dict[str, Any]] = {
     "concurrent": {},
     "lists": {"batch_size": 4},
     "orderly": {"orderly": True, "suspend_current_queue": 0.1},
-    "pop": {"allocate": AllocateByBroker(), "pop_invisible_time": 30.0},
+    "pop": {"allocate": AllocateByBroker(), "invisible": 30.0},
 }
 
 
@@ -44,8 +39,7 @@ async def test_message_that_was_sent_twice_is_handled_once(
 ) -> None:
     group, handled = f"group-{unique}", list[str]()
     if kind == "pop":
-        if cluster.name.startswith("4."):
-            pytest.skip("brokers of 4.x do not know pop")
+        cluster.needs(POP)
         await set_pop_mode(client, topic, group)
     options = {"allocate": allocate_averagely, **KINDS[kind]}
 
@@ -59,7 +53,7 @@ async def test_message_that_was_sent_twice_is_handled_once(
             handled.extend(message.keys)
 
     async with client.producer("senders") as producer:
-        queue = (await client.routes.get(topic)).write_queues[0]
+        queue = (await core_of(client).routes.get(topic)).write_queues[0]
         for name in ("a", "b", "a", "b", "c"):
             await producer.send(Message(topic, b"x", keys=name), queue=queue)
         fails = kind == "orderly"  # others retry after 10 seconds
@@ -67,9 +61,7 @@ async def test_message_that_was_sent_twice_is_handled_once(
         await producer.send(Message(topic, b"x", keys="last"), queue=queue)
     store = SQLiteStore(tmp_path / "handled.sqlite")
     deduplicated: Any = Deduplicate(store, key="keys", claim_timeout=5.0)
-    consumer = new(
-        client, PushConsumer, cluster.address, group=group, consume_from=ConsumeFrom.FIRST, **options
-    )
+    consumer = new(client, PushConsumer, cluster.address, group=group, consume_from="earliest", **options)
     with_callbacks: Callable[..., Any] = handle_list if kind == "lists" else handle
     if hasattr(consumer, "_caller"):  # handlers of the other APIs run in trio
         adapted: Any = consumer

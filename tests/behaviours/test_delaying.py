@@ -7,6 +7,8 @@ import time
 import pytest
 
 from rocketmq_py import Client, Message
+from rocketmq_py.client import core_of
+from rocketmq_py.client.features import RECALLS, TIMED_MESSAGES
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
 from rocketmq_py.protocol.handles import RecallHandle
 from tests.behaviours.conftest import ClusterUnderTest
@@ -17,6 +19,7 @@ pytestmark = pytest.mark.apis(real=True)
 
 @pytest.mark.proxied
 @pytest.mark.parametrize("level", [3, "10s"])
+@pytest.mark.versions
 async def test_a_delay_level_by_number_and_by_name(client: Client, topic: str, level: int | str) -> None:
     async with client.producer("senders") as producer:
         await producer.send(Message(topic, b"later", delay_level=level))
@@ -28,19 +31,20 @@ async def test_a_delay_level_by_number_and_by_name(client: Client, topic: str, l
 
 
 @pytest.mark.proxied
+@pytest.mark.versions
 async def test_a_timed_message_is_delivered_in_time_or_rejected(
     cluster: ClusterUnderTest, client: Client, topic: str
 ) -> None:
     due = time.time_ns() // 1_000_000 + 2000
     messages = [Message(topic, b"delay", delay=1.5), Message(topic, b"at", deliver_at_ms=due)]
     async with client.producer("senders") as producer:
-        if cluster.name == "4.9.7":
+        if not cluster.has(TIMED_MESSAGES):
             for message in messages:
-                with pytest.raises(UnsupportedByBrokerError, match="older than 5"):
+                with pytest.raises(UnsupportedByBrokerError, match="timed messages, which needs 5"):
                     await producer.send(message)
             return
         results = [await producer.send(message) for message in messages]
-        assert all(result.recall_handle for result in results)
+        assert all(result.recall_handle for result in results) == cluster.has(RECALLS)
     received = {message.body: message for message in await read_all(client, topic, count=2)}
     delayed, timed = received[b"delay"], received[b"at"]
     assert delayed.store_time_ms - delayed.born_time_ms >= 1400
@@ -52,10 +56,10 @@ async def test_a_recalled_message_is_not_delivered(
     cluster: ClusterUnderTest, client: Client, topic: str
 ) -> None:
     async with client.producer("senders") as producer:
-        if cluster.name == "4.9.7":
-            broker_name = next(iter(client.routes.brokers()))
+        if not cluster.has(RECALLS):
+            broker_name = next(iter(core_of(client).routes.brokers()))
             handle = RecallHandle(topic, broker_name, "1900000000000", "7F0000010000").encode()
-            with pytest.raises(BrokerError, match="REQUEST_CODE_NOT_SUPPORTED"):
+            with pytest.raises(UnsupportedByBrokerError, match=r"recalls .*, which needs 5\.3\.2"):
                 await producer.recall(topic, handle)
             return
         recalled = await producer.send(Message(topic, b"recalled", delay=3))

@@ -13,15 +13,15 @@ import trio
 
 from rocketmq_py import (
     Client,
-    ConsumeFrom,
     ConsumeLater,
     Message,
     PushConsumer,
     ReceivedMessage,
-    StartPosition,
     Suspend,
 )
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import core_of
+from rocketmq_py.client.features import POP
 from rocketmq_py.errors import SqlFilterRefusedError
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, until_readable
@@ -60,10 +60,11 @@ async def fill(client: Client, topic: str, numbers: range, *, tags: str = "A") -
 
 
 def push(client: Client, group: str, **options: Any) -> PushConsumer:
-    return client.push_consumer(group, consume_from=ConsumeFrom.FIRST, **options)
+    return client.push_consumer(group, consume_from="earliest", **options)
 
 
 @pytest.mark.parametrize("options", [{}, {"orderly": True}, {"broadcasting": True}], ids=str)
+@pytest.mark.versions
 async def test_push_consumers_receive_only_matching_messages(
     client: Client, topic: str, unique: str, tmp_path: Path, options: dict[str, bool]
 ) -> None:
@@ -108,7 +109,7 @@ async def test_failed_messages_are_redelivered_unfiltered(client: Client, topic:
 async def test_failed_ordered_messages_are_retried_before_later_ones(
     client: Client, topic: str, unique: str
 ) -> None:
-    queue = (await client.routes.get(topic)).write_queues[0]
+    queue = (await core_of(client).routes.get(topic)).write_queues[0]
     async with client.producer("fillers") as producer:
         for number in range(8, 14):
             message = Message(topic, b"%d" % number, tags="A", properties={"size": str(number)})
@@ -172,7 +173,7 @@ async def test_a_push_consumer_is_refused_before_it_joins(
             with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)) as raised:
                 await consumer.run(collector)
             assert (raised.value.topic, raised.value.sql) == (topic, WRONG)
-        assert not client.heartbeats.has_consumer(unique)
+        assert not core_of(client).heartbeats.has_consumer(unique)
         with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
             await consumer.check_sql(topic, WRONG)
         await consumer.check_sql(topic, CONDITION)
@@ -200,14 +201,14 @@ async def test_a_running_push_consumer_ends_when_a_condition_is_refused(
         nursery.start_soon(change)
         with trio.fail_after(PATIENCE), pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
             await consumer.run(collector)
-        assert not client.heartbeats.has_consumer(unique)
+        assert not core_of(client).heartbeats.has_consumer(unique)
 
 
 async def test_a_lite_pull_consumer_is_refused_when_it_polls(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     await fill(client, topic, range(9, 12))
-    async with client.lite_pull_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with client.lite_pull_consumer(unique, consume_from="earliest") as consumer:
         consumer.subscribe(topic, sql=WRONG)
         for _ in range(2):
             with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
@@ -225,7 +226,7 @@ async def test_a_lite_pull_consumer_with_queues_assigned_is_refused_at_once(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     await fill(client, topic, range(9, 12))
-    async with client.lite_pull_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with client.lite_pull_consumer(unique, consume_from="earliest") as consumer:
         queues = await consumer.queues(topic)
         with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
             await consumer.assign(queues, sql=WRONG)
@@ -249,9 +250,7 @@ async def test_a_reader_is_refused_when_it_begins(
         queues = list(await reader.offsets(topic))
         with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
             [message async for message in reader.range(queues[0], sql=WRONG)]
-        async with reader.open(
-            topic, sql=CONDITION, start=StartPosition.BEGINNING, stop_at_end=True
-        ) as messages:
+        async with reader.open(topic, sql=CONDITION, start="earliest", stop_at_end=True) as messages:
             assert {int(message.body) async for message in messages} == {10, 11}
         found = [message for queue in queues async for message in reader.range(queue, sql=CONDITION)]
         assert {int(message.body) for message in found} == {10, 11}
@@ -260,11 +259,10 @@ async def test_a_reader_is_refused_when_it_begins(
 async def test_a_pop_consumer_is_refused_when_it_receives(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
-    if cluster.name.startswith("4."):
-        pytest.skip("brokers of 4.x do not know pop")
+    cluster.needs(POP)
     await fill(client, topic, range(9, 12))
     await until_readable(client, topic, count=3)
-    async with client.pop_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with client.pop_consumer(unique, consume_from="earliest") as consumer:
         consumer.subscribe(topic, sql=WRONG)
         for _ in range(2):
             with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):

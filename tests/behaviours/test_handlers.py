@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, ConsumeLater, Message, PushConsumer, ReceivedMessage
+from rocketmq_py import Client, ConsumeLater, Message, PushConsumer, ReceivedMessage
+from rocketmq_py.client import core_of
 from tests.behaviours.reading import read_all
 
 pytestmark = pytest.mark.apis
@@ -68,7 +69,7 @@ async def test_consume_later_redelivers_a_message_and_does_not_delay_others(
         times = tries.note(message)
         return ConsumeLater(delay_level=1) if message.body == b"7" and times < 4 else None
 
-    async with running(client.push_consumer(unique, consume_from=ConsumeFrom.FIRST), topic, handle):
+    async with running(client.push_consumer(unique, consume_from="earliest"), topic, handle):
         await tries.until(23)
     assert tries.counts == {b"%d" % number: 4 if number == 7 else 1 for number in range(20)}
     assert tries.failures[b"7"] == [0, 1, 2, 3]
@@ -83,8 +84,8 @@ async def test_consume_later_can_make_a_dead_letter_at_once(client: Client, topi
         return ConsumeLater(-1) if message.body == b"1" else None
 
     dead = f"%DLQ%{unique}"
-    async with running(client.push_consumer(unique, consume_from=ConsumeFrom.FIRST), topic, handle):
-        while dead not in await client.name_servers.topics():
+    async with running(client.push_consumer(unique, consume_from="earliest"), topic, handle):
+        while dead not in await core_of(client).name_servers.topics():
             await trio.sleep(0.2)
         letters = await read_all(client, dead, count=1)
     assert tries.counts == {b"0": 1, b"1": 1, b"2": 1}
@@ -109,7 +110,7 @@ async def test_consume_later_redelivers_only_the_rest_of_a_list(
         first_lists.append([message.body for message in messages])
         return ConsumeLater(1, done=len(messages) // 2)
 
-    consumer = client.push_consumer(unique, consume_from=ConsumeFrom.FIRST, batch_size=8)
+    consumer = client.push_consumer(unique, consume_from="earliest", batch_size=8)
     async with running(consumer, topic, handle):
         while not first_lists or sum(map(len, first_lists)) < 64:
             await trio.sleep(0.05)
@@ -134,9 +135,7 @@ async def test_message_of_a_timed_out_handler_is_redelivered(client: Client, top
                 cancelled.append(message.body)
                 raise
 
-    consumer = client.push_consumer(
-        unique, consume_from=ConsumeFrom.FIRST, consume_timeout=1.0, concurrency=1
-    )
+    consumer = client.push_consumer(unique, consume_from="earliest", consume_timeout=1.0, concurrency=1)
     async with running(consumer, topic, handle):
         await tries.until(5)
     assert cancelled == [b"2"]
@@ -154,6 +153,6 @@ async def test_synchronous_handlers_run_concurrently_and_may_fail(
         if trio.from_thread.run_sync(tries.note, message) == 1 and int(message.body) % 5 == 0:
             raise ValueError("not yet")
 
-    async with running(client.push_consumer(unique, consume_from=ConsumeFrom.FIRST), topic, handle):
+    async with running(client.push_consumer(unique, consume_from="earliest"), topic, handle):
         await tries.until(24)
     assert tries.counts == {b"%d" % number: 1 if number % 5 else 2 for number in range(20)}

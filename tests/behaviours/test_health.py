@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py import Client, Message, ReceivedMessage
+from rocketmq_py.client.features import POP
 from rocketmq_py.client.health import Health
-from tests.behaviours.ways import serves
+from tests.behaviours.conftest import ClusterUnderTest
 
 pytestmark = pytest.mark.apis
 
@@ -24,7 +25,7 @@ async def until_healthy(health: Callable[[], Health]) -> None:
 
 async def test_clients_and_producers_are_healthy_while_they_are_open(client: Client, unique: str) -> None:
     await until_healthy(client.health)
-    async with client.producer(unique) as producer, client.batching_producer(unique) as batching:
+    async with client.producer(unique) as producer, client.producer(unique, linger=0.005) as batching:
         await until_healthy(producer.health)
         await until_healthy(batching.health)
     for closed in (producer, batching):
@@ -51,9 +52,7 @@ async def test_a_push_consumer_is_healthy_while_it_runs(
     async def fail(message: ReceivedMessage) -> None:
         raise ValueError("this order is unknown")
 
-    consumer = client.push_consumer(
-        unique, consume_from=ConsumeFrom.FIRST, rebalance_interval=1, orderly=orderly
-    )
+    consumer = client.push_consumer(unique, consume_from="earliest", rebalance_interval=1, orderly=orderly)
     async with consumer:
         assert not consumer.health().healthy
         consumer.subscribe(topic)
@@ -87,10 +86,9 @@ async def test_a_lite_pull_consumer_is_healthy_once_it_subscribes(
 
 
 async def test_a_pop_consumer_is_healthy_once_it_subscribes(
-    cluster_name: str, client: Client, topic: str, unique: str
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
-    if not serves(cluster_name, "pop"):
-        pytest.skip("brokers of 4.x have no pop")
+    cluster.needs(POP)
     async with client.pop_consumer(unique) as consumer:
         assert "no topic is subscribed" in consumer.health().reasons
         consumer.subscribe(topic)

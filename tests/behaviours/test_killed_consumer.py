@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from rocketmq_py import Client, Message
+from rocketmq_py.client.features import POP
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.protocol.bodies import RequestMode, RequestModeSetting
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
@@ -60,8 +61,7 @@ async def test_killed_member_loses_no_message(
     await create_topic(client, unique, queues=8)
     options: list[str] = []
     if mode is RequestMode.POP:
-        if cluster.name.startswith("4."):
-            pytest.skip("brokers of 4.x do not know pop")
+        cluster.needs(POP)
         options.append("by-broker")
         setting = RequestModeSetting(topic=unique, consumer_group=f"group-{unique}", mode=mode)
         async with open_peer(client) as peer:

@@ -21,7 +21,9 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage, allocate_averagely
+from rocketmq_py import Client, Message, PushConsumer, ReceivedMessage
+from rocketmq_py.allocation import allocate_averagely
+from rocketmq_py.client import core_of
 from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 
@@ -66,13 +68,13 @@ class Group:
             self.address,
             group=self.name,
             orderly=self.orderly,
-            consume_from=ConsumeFrom.FIRST,
+            consume_from="earliest",
             allocate=self,
             rebalance_interval=1e6,
             route_refresh_interval=2.0,
             close_timeout=60,
         ) as consumer:
-            client_id = consumer.client.client_id
+            client_id = core_of(consumer).client_id
             for topic in self.topics:
                 consumer.subscribe(topic)
             self.members[client_id] = consumer
@@ -152,7 +154,7 @@ class GroupChanges:
         async with self.client.producer("senders", send_timeout=PATIENCE) as producer:
             pending = []
             for topic in self.group.topics:
-                for queue in (await self.client.routes.get(topic)).write_queues:
+                for queue in (await core_of(self.client).routes.get(topic)).write_queues:
                     pending.append(await producer.submit(Message(topic, b"x"), queue=queue))
                     self.sent[queue] += 1
             for future in pending:

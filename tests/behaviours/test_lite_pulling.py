@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
+from datetime import timedelta
 
 import pytest
 import trio
 
 from rocketmq_py import (
     Client,
-    ConsumeFrom,
     LitePullConsumer,
     Message,
     MessageQueue,
+    Position,
     ReceivedMessage,
 )
+from rocketmq_py.client import core_of
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, until_readable
 from tests.behaviours.test_consuming import Collector, consume, numbers
@@ -26,13 +28,13 @@ pytestmark = pytest.mark.apis
 
 def consumer_of(client: Client | str, group: str, *, auto_commit: bool = True) -> LitePullConsumer:
     if isinstance(client, str):
-        return LitePullConsumer(client, group=group, consume_from=ConsumeFrom.FIRST, auto_commit=auto_commit)
-    return client.lite_pull_consumer(group, consume_from=ConsumeFrom.FIRST, auto_commit=auto_commit)
+        return LitePullConsumer(client, group=group, consume_from="earliest", auto_commit=auto_commit)
+    return client.lite_pull_consumer(group, consume_from="earliest", auto_commit=auto_commit)
 
 
 async def fill_evenly(client: Client, topic: str, count: int, *, tags: str = "", start: int = 0) -> None:
     """Send messages round robin to fixed queues, so that a retry does not change the distribution."""
-    queues = itertools.cycle((await client.routes.get(topic)).write_queues)
+    queues = itertools.cycle((await core_of(client).routes.get(topic)).write_queues)
     async with client.producer("fillers") as producer:
         for number in range(start, start + count):
             await producer.submit(Message(topic, b"%d" % number, tags=tags), queue=next(queues))
@@ -60,6 +62,7 @@ async def assigned(consumer: LitePullConsumer, count: int) -> list[MessageQueue]
 
 
 @pytest.mark.proxied
+@pytest.mark.versions
 async def test_a_new_member_continues_at_the_committed_offsets(
     client: Client, topic: str, unique: str
 ) -> None:
@@ -73,7 +76,7 @@ async def test_a_new_member_continues_at_the_committed_offsets(
     async with client.reader() as reader:
         offsets = await reader.offsets(topic)
     for queue, (_, end) in offsets.items():
-        assert await client.brokers.committed_offset(unique, queue) == end
+        assert await core_of(client).brokers.committed_offset(unique, queue) == end
 
 
 async def test_two_members_share_the_queues(
@@ -106,7 +109,7 @@ async def test_a_push_consumer_continues_at_the_offsets_of_a_lite_pull_consumer(
         consumer.subscribe(topic)
         first = await poll(consumer, 60)
     collector = Collector(40)
-    async with client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as pushed:
+    async with client.push_consumer(unique, consume_from="earliest") as pushed:
         pushed.subscribe(topic)
         await consume(pushed, collector)
     assert bodies(first + collector.messages) == numbers(range(100))
@@ -123,16 +126,24 @@ async def test_assigned_queues_can_be_seeked_and_committed(client: Client, topic
         assert await poll(consumer, 20)
         await consumer.seek(queue, 15)
         assert [message.queue_offset for message in await poll(consumer, 5)] == list(range(15, 20))
-        await consumer.seek_to_begin(queue)
+        await consumer.seek(queue, "earliest")
         assert [message.queue_offset for message in await poll(consumer, 3)] == [0, 1, 2]
-        await consumer.seek_to_end(queue)
+        await consumer.seek(queue, "latest")
         assert await consumer.poll(timeout=0.5) == []
         await consumer.commit()
         assert await consumer.committed(queue) == 20
-        assert await consumer.offset_at(queue, middle) == 10
-        assert await consumer.offset_at(queue, middle + 3_600_000) == 20
-        assert await consumer.offset_at(queue, 0) == 0
-        await consumer.seek_to_time(queue, middle)
+        for position, offset in (
+            (Position.time(middle), 10),
+            (Position.time(middle + 3_600_000), 20),
+            (Position.time(0), 0),
+            (Position.time(timedelta(days=365)), 0),
+            (Position.offset(17), 17),
+            (Position.last(3), 17),
+            (Position.last(1000), 0),
+        ):
+            await consumer.seek(queue, position)
+            assert await consumer.position(queue) == offset
+        await consumer.seek(queue, Position.time(middle))
         assert (await poll(consumer, 1))[0].queue_offset == 10
         await consumer.seek(queue, 3)
         await consumer.commit()
@@ -149,9 +160,9 @@ async def test_without_auto_commit_only_commit_commits(client: Client, topic: st
         await consumer.commit({queue: 2})
         await poll(consumer, 20)
         assert await consumer.committed(queue) == 2
-    assert await client.brokers.committed_offset(unique, queue) == 2
+    assert await core_of(client).brokers.committed_offset(unique, queue) == 2
     for other in queues[1:]:
-        assert not await client.brokers.committed_offset(unique, other)
+        assert not await core_of(client).brokers.committed_offset(unique, other)
 
 
 async def test_a_paused_queue_is_not_polled_until_it_is_resumed(

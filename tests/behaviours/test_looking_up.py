@@ -7,7 +7,17 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from rocketmq_py import Client, Message, MessageQueue, Reader, ReceivedMessage, SendResult, StartPosition
+from rocketmq_py import (
+    Admin,
+    Client,
+    Message,
+    MessageQueue,
+    Position,
+    Reader,
+    ReceivedMessage,
+    SendResult,
+)
+from rocketmq_py.client import core_of
 from rocketmq_py.errors import ConfigurationError
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, read_all, until_readable
@@ -34,16 +44,21 @@ async def until_found(
     return found
 
 
+async def find(admin: Admin, topic: str, key: str, **bounds: int) -> list[ReceivedMessage]:
+    return list((await admin.messages.find(topic, key, **bounds)).messages)
+
+
 async def bodies_of(messages: object) -> list[bytes]:
     return [message.body async for message in messages]  # type: ignore[attr-defined]  # a QueueRange
 
 
+@pytest.mark.versions
 async def test_message_by_offset_message_id(client: Client, topic: str) -> None:
     first, second = await send(client, Message(topic, b"one", keys="k"), Message(topic, b"two" * 5000))
-    async with client.reader() as reader:
+    async with client.admin() as admin:
         for result, body in ((first, b"one"), (second, b"two" * 5000)):
             for of_topic in (None, topic):
-                message = await reader.message(result.offset_message_id, topic=of_topic)
+                message = await admin.messages.get(result.offset_message_id, topic=of_topic)
                 assert message is not None
                 assert (message.body, message.topic, message.message_id) == (body, topic, result.message_id)
                 assert message.queue == result.queue
@@ -53,62 +68,64 @@ async def test_message_by_offset_message_id(client: Client, topic: str) -> None:
 async def test_unknown_and_malformed_ids(client: Client, topic: str) -> None:
     (result,) = await send(client, Message(topic, b"one"))
     place = int(result.offset_message_id[-16:], 16)
-    async with client.reader() as reader:
+    async with client.admin() as admin:
         beyond = f"{result.offset_message_id[:-16]}{place + (1 << 50):016X}"
-        assert await reader.message(beyond) is None
+        assert await admin.messages.get(beyond) is None
         with pytest.raises(ConfigurationError, match="is not a broker of this cluster"):
-            await reader.message(result.message_id)
+            await admin.messages.get(result.message_id)
         with pytest.raises(ConfigurationError, match="is not an offset message id"):
-            await reader.message("X")
+            await admin.messages.get("X")
 
 
+@pytest.mark.versions
 async def test_message_by_message_id(client: Client, topic: str) -> None:
     results = await send(client, *[Message(topic, b"%d" % number) for number in range(10)])
-    async with client.reader() as reader:
+    async with client.admin() as admin:
 
         async def look() -> list[ReceivedMessage]:
-            message = await reader.find_message(topic, results[9].message_id)
+            message = await admin.messages.get(results[9].message_id, topic=topic)
             return [] if message is None else [message]
 
         await until_found(look, 1)
         for number, result in enumerate(results):
-            message = await reader.find_message(topic, result.message_id)
+            message = await admin.messages.get(result.message_id, topic=topic)
             assert message is not None
             assert (message.body, message.queue) == (b"%d" % number, result.queue)
-        assert await reader.find_message(topic, "0" * 32) is None
+        assert await admin.messages.get("0" * 32, topic=topic) is None
 
 
+@pytest.mark.versions
 async def test_messages_by_key(client: Client, topic: str, unique: str) -> None:
     both, one, other = f"{unique}-both", f"{unique}-one", f"{unique}-other"
     await send(
         client,
         *[Message(topic, b"%d" % number, keys=[both, (one, other)[number % 2]]) for number in range(20)],
     )
-    async with client.reader() as reader:
-        found = await until_found(lambda: reader.find(topic, both), 20)
+    async with client.admin() as admin:
+        found = await until_found(lambda: find(admin, topic, both), 20)
         assert [message.body for message in found] == numbers(range(20))
-        assert [message.body for message in await reader.find(topic, one)] == numbers(range(0, 20, 2))
-        newest = await reader.find(topic, both, max=5)
+        assert [message.body for message in await find(admin, topic, one)] == numbers(range(0, 20, 2))
+        newest = await find(admin, topic, both, max=5)
         assert [message.body for message in newest] == numbers(range(15, 20))
-        assert await reader.find(topic, "no-such-key") == []
-        assert await reader.find(topic, one.upper()) == []
+        assert await find(admin, topic, "no-such-key") == []
+        assert await find(admin, topic, one.upper()) == []
         begin_ms, end_ms = found[5].store_time_ms, found[9].store_time_ms
         assert [
-            message.body for message in await reader.find(topic, both, begin_ms=begin_ms, end_ms=end_ms)
+            message.body for message in await find(admin, topic, both, begin_ms=begin_ms, end_ms=end_ms)
         ] == [message.body for message in found if begin_ms <= message.store_time_ms <= end_ms]
-        assert await reader.find(topic, both, end_ms=begin_ms - 60_000) == []
+        assert await find(admin, topic, both, end_ms=begin_ms - 60_000) == []
 
 
 async def test_keys_with_the_same_hash_are_filtered_out(client: Client, topic: str) -> None:
     await send(client, *[Message(topic, key.encode(), keys=key) for key in SAME_HASH])
-    async with client.reader() as reader:
+    async with client.admin() as admin:
         for key in SAME_HASH:
-            (message,) = await until_found(lambda: reader.find(topic, key), 1)  # noqa: B023  # awaited here
+            (message,) = await until_found(lambda: find(admin, topic, key), 1)  # noqa: B023  # awaited here
             assert message.body == key.encode()
 
 
 async def queue_of(client: Client, topic: str) -> MessageQueue:
-    return (await client.routes.get(topic)).read_queues[0]
+    return (await core_of(client).routes.get(topic)).read_queues[0]
 
 
 async def test_range_of_offsets(client: Client, topic: str) -> None:
@@ -165,7 +182,7 @@ async def test_time_range_with_many_messages_per_millisecond(client: Client, top
             before = [m.queue_offset for m in messages if m.store_time_ms < time_ms]
             assert [m.queue_offset async for m in reader.range(queue, begin_ms=time_ms)] == after
             assert [m.queue_offset async for m in reader.range(queue, end_ms=time_ms)] == before
-            async with reader.open(topic, start=StartPosition.at(time_ms), stop_at_end=True) as read:
+            async with reader.open(topic, start=Position.time(time_ms), stop_at_end=True) as read:
                 assert [m.queue_offset async for m in read] == after
 
 
@@ -178,7 +195,7 @@ async def test_range_with_tags_and_a_sql_filter(client: Client, topic: str) -> N
     async def read(reader: Reader, **filters: str) -> list[bytes]:
         async with reader.open(
             topic,
-            start=StartPosition.BEGINNING,
+            start="earliest",
             stop_at_end=True,
             **filters,
         ) as messages:
@@ -196,13 +213,13 @@ async def test_look_up_in_a_namespace(cluster: ClusterUnderTest, unique: str) ->
     async with Client(cluster.address, namespace="tenant") as client:
         await create_topic(client, unique, queues=4)
         (result,) = await send(client, Message(unique, b"one", keys="k"))
-        async with client.reader() as reader:
-            found = await until_found(lambda: reader.find(unique, "k"), 1)
+        async with client.admin() as admin, client.reader() as reader:
+            found = await until_found(lambda: find(admin, unique, "k"), 1)
             found += [
                 message
                 for message in (
-                    await reader.message(result.offset_message_id, topic=unique),
-                    await reader.find_message(unique, result.message_id),
+                    await admin.messages.get(result.offset_message_id, topic=unique),
+                    await admin.messages.get(result.message_id, topic=unique),
                 )
                 if message is not None
             ]

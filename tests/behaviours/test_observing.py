@@ -11,17 +11,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from rocketmq_py import (
-    Client,
-    Compression,
-    CompressionType,
-    Message,
-    ProducerHook,
-    RpcContext,
-    RpcHook,
-    SendContext,
-)
+from rocketmq_py import Client, Compression, CompressionType, Message
 from rocketmq_py.errors import SendForbiddenError
+from rocketmq_py.hooks import ProducerHook, RpcContext, RpcHook, SendContext
+from rocketmq_py.producer import LatencyFaultPolicy
 from rocketmq_py.protocol.trace import read_records
 from rocketmq_py.telemetry import TelemetryProducerHook
 from tests.behaviours.conftest import create_topic
@@ -79,6 +72,24 @@ async def test_trace_records_are_in_the_trace_topic(client: Client, topic: str, 
     assert {result.message_id, "k1", "k2"} < set(message.keys)
 
 
+async def test_trace_records_of_a_cloud_are_in_the_topic_of_the_region_that_the_broker_names(
+    client: Client, topic: str, unique: str
+) -> None:
+    """Brokers create the topic automatically here, which managed services do not."""
+    async with client.producer(unique, trace="cloud") as producer:
+        sent = await producer.send(Message(topic, b"12345"))
+    async with (
+        client.reader() as reader,
+        reader.open(f"rmq_sys_TRACE_DATA_{sent.region}", start="earliest") as traces,
+    ):
+        with trio.fail_after(PATIENCE):
+            async for message in traces:
+                records = read_records(message.body)
+                if sent.message_id in message.keys:
+                    break
+    assert [record[2:6] for record in records] == [[sent.region, unique, topic, sent.message_id]]
+
+
 async def test_the_context_of_a_span_arrives_with_the_message(client: Client, topic: str) -> None:
     spans = InMemorySpanExporter()
     provider = TracerProvider()
@@ -98,7 +109,7 @@ async def test_the_context_of_a_span_arrives_with_the_message(client: Client, to
 
 @pytest.mark.sockets
 async def test_statistics_count_sends(client: Client, topic: str) -> None:
-    async with client.producer("senders", latency_faults="5.x") as producer:
+    async with client.producer("senders", latency_faults=LatencyFaultPolicy.JAVA_5) as producer:
         await producer.send(Message(topic, b"1"))
         for _ in range(10):
             await producer.submit(Message(topic, b"2"))

@@ -13,20 +13,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from rocketmq_py import (
-    Client,
-    ConsumeContext,
-    ConsumeFrom,
-    ConsumeOperation,
-    ConsumeReturnType,
-    ConsumerHook,
-    Message,
-    PullState,
-    PushConsumer,
-    ReceivedMessage,
-)
+from rocketmq_py import Client, Message, PushConsumer, ReceivedMessage
+from rocketmq_py.client.features import POP
+from rocketmq_py.hooks import ConsumeContext, ConsumeOperation, ConsumeReturnType, ConsumerHook
 from rocketmq_py.protocol.bodies import RequestMode
 from rocketmq_py.protocol.trace import read_records
+from rocketmq_py.statistics import PullState
 from rocketmq_py.telemetry import TelemetryConsumerHook, TelemetryProducerHook
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import read_all, until_readable
@@ -85,7 +77,7 @@ async def test_hooks_see_each_delivery(client: Client, topic: str, unique: str, 
     await send(client, topic, 8)
     consumer = client.push_consumer(
         unique,
-        consume_from=ConsumeFrom.FIRST,
+        consume_from="earliest",
         rebalance_interval=1,
         orderly=kind == "orderly",
         suspend_current_queue=0.1,
@@ -109,7 +101,7 @@ async def test_hooks_see_each_delivery(client: Client, topic: str, unique: str, 
 async def test_hooks_see_broadcast_messages(client: Client, topic: str, unique: str, tmp_path: Path) -> None:
     await send(client, topic, 4)
     consumer = client.push_consumer(
-        unique, broadcasting=True, local_offsets=tmp_path, consume_from=ConsumeFrom.FIRST, batch_size=4
+        unique, broadcasting=True, local_offsets=tmp_path, consume_from="earliest", batch_size=4
     )
     consumer.add_hook(hook := RecordingHook())
     async with running(consumer, topic, lambda messages: None):
@@ -119,7 +111,7 @@ async def test_hooks_see_broadcast_messages(client: Client, topic: str, unique: 
 
 async def test_hooks_see_polled_messages(client: Client, topic: str, unique: str) -> None:
     await send(client, topic, 8)
-    async with client.lite_pull_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with client.lite_pull_consumer(unique, consume_from="earliest") as consumer:
         consumer.add_hook(hook := RecordingHook())
         consumer.subscribe(topic)
         polled: list[ReceivedMessage] = []
@@ -138,16 +130,14 @@ async def test_trace_records_are_in_the_trace_topic(
     traces = f"{unique}-traces"
     await create_topic(client, traces, queues=1)
     await send(client, topic, 1)
-    consumer = client.push_consumer(
-        unique, trace=traces, consume_from=ConsumeFrom.FIRST, rebalance_interval=1
-    )
+    consumer = client.push_consumer(unique, trace=traces, consume_from="earliest", rebalance_interval=1)
     consumer.add_hook(hook := RecordingHook())
     async with running(consumer, topic, fail_first_delivery):
         await wait_until(lambda: len(hook.contexts) == 2)
     received = await read_all(client, traces, count=1)
     records = [fields for message in received for fields in read_records(message.body)]
     message_id = hook.contexts[0].messages[0].message_id
-    region = "null" if cluster.name.startswith("4.") else "DefaultRegion"
+    region = "DefaultRegion" if cluster.is_at_least("5.0.0") else "null"
     starts = [fields for fields in records if fields[0] == "SubBefore"]
     ends = [fields for fields in records if fields[0] == "SubAfter"]
     assert [fields[2:4] + fields[5:] for fields in starts] == [
@@ -181,7 +171,7 @@ async def test_send_process_and_handler_spans_form_one_trace(
     async with client.producer("senders") as producer:
         producer.add_hook(TelemetryProducerHook(provider))
         await producer.send(Message(topic, b"x"))
-    consumer = client.push_consumer(unique, consume_from=ConsumeFrom.FIRST)
+    consumer = client.push_consumer(unique, consume_from="earliest")
     consumer.add_hook(TelemetryConsumerHook(provider))
     async with running(consumer, topic, handle if in_thread else handle_async):
         await wait_until(lambda: len(spans.get_finished_spans()) == 3)
@@ -212,7 +202,7 @@ async def test_statistics_report_the_progress_of_a_push_consumer(
 
     consumer = client.push_consumer(
         unique,
-        consume_from=ConsumeFrom.FIRST,
+        consume_from="earliest",
         orderly=kind == "orderly",
         broadcasting=kind == "broadcasting",
         local_offsets=tmp_path,
@@ -242,9 +232,7 @@ async def test_the_lag_of_a_lite_pull_consumer_counts_uncommitted_messages(
     client: Client, topic: str, unique: str
 ) -> None:
     await send(client, topic, 8)
-    async with client.lite_pull_consumer(
-        unique, consume_from=ConsumeFrom.FIRST, auto_commit=False
-    ) as consumer:
+    async with client.lite_pull_consumer(unique, consume_from="earliest", auto_commit=False) as consumer:
         await consumer.assign(await consumer.queues(topic))
         assert sum((await consumer.lag()).values()) == 8
         polled = 0
@@ -260,12 +248,11 @@ async def test_the_lag_of_a_lite_pull_consumer_counts_uncommitted_messages(
 async def test_hooks_traces_and_statistics_of_a_pop_consumer(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
-    if cluster.name.startswith("4."):
-        pytest.skip("brokers of 4.x do not support pop")
+    cluster.needs(POP)
     traces = f"{unique}-traces"
     await create_topic(client, traces, queues=1)
     await send(client, topic, 8)
-    async with client.pop_consumer(unique, consume_from=ConsumeFrom.FIRST, trace=traces) as consumer:
+    async with client.pop_consumer(unique, consume_from="earliest", trace=traces) as consumer:
         consumer.subscribe(topic)
         consumer.add_hook(hook := RecordingHook())
         assert sum((await consumer.lag()).values()) == 8
@@ -289,8 +276,7 @@ async def test_hooks_traces_and_statistics_of_a_pop_consumer(
 async def test_hooks_and_statistics_of_a_push_consumer_that_pops(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
-    if cluster.name.startswith("4."):
-        pytest.skip("brokers of 4.x do not support pop")
+    cluster.needs(POP)
     popping = PopScenario(client, cluster.address, topic, unique)
     await popping.set_mode(RequestMode.POP)
     resume = trio.Event()
@@ -300,7 +286,7 @@ async def test_hooks_and_statistics_of_a_push_consumer_that_pops(
             await resume.wait()
 
     popping.answer = wait
-    async with popping.member(pop_invisible_time=60.0) as consumer:
+    async with popping.member(invisible=60.0) as consumer:
         consumer.add_hook(hook := RecordingHook())
         await wait_until(lambda: any(queue.queue_id < 0 for queue in consumer.queues))
         await send(client, topic, 8)

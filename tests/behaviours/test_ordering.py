@@ -8,14 +8,17 @@ import attrs
 import pytest
 import trio
 
-from rocketmq_py import Client, Message, MessageQueue, Producer, SelectByHash, SelectByRandom
+from rocketmq_py import Client, Message, MessageQueue, Producer
+from rocketmq_py.client import core_of
 from rocketmq_py.errors import InvalidMessageError, NoQueueError
+from rocketmq_py.selectors import SelectByHash, SelectByRandom
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import read_all
 
 pytestmark = pytest.mark.apis
 
 
+@pytest.mark.versions
 async def test_a_sharding_key_keeps_its_messages_in_order(client: Client, topic: str) -> None:
     keys = [f"order-{number}" for number in range(8)]
     async with client.producer("senders") as producer:
@@ -43,10 +46,9 @@ async def test_callables_and_predefined_selectors_choose_the_queue(client: Clien
 
 
 @pytest.mark.proxied
-@pytest.mark.parametrize("form", ["V1", "V2"])
-async def test_both_request_forms(cluster: ClusterUnderTest, client: Client, topic: str, form: str) -> None:
+async def test_all_fields_of_a_message_arrive(cluster: ClusterUnderTest, client: Client, topic: str) -> None:
     message = Message(topic, b"form", tags="T", keys="k", properties={"p": "q"}, flag=7)
-    async with Producer(cluster.address, request_form=form) as producer:  # type: ignore[arg-type]  # values from the parameters
+    async with Producer(cluster.address) as producer:
         result = await producer.send(message)
     (received,) = await read_all(client, topic, count=1)
     assert (received.queue, received.queue_offset) == (result.queue, result.queue_offset)
@@ -55,6 +57,7 @@ async def test_both_request_forms(cluster: ClusterUnderTest, client: Client, top
 
 
 @pytest.mark.proxied
+@pytest.mark.versions
 async def test_a_list_is_stored_in_order_and_each_message_has_its_result(client: Client, topic: str) -> None:
     messages = [
         Message(topic, b"%d" % number, tags=f"tag{number % 3}", keys=f"key-{number}", flag=number)
@@ -70,14 +73,14 @@ async def test_a_list_is_stored_in_order_and_each_message_has_its_result(client:
     for message, result in zip(messages, results, strict=True):
         got = received[result.queue_offset]
         assert (got.body, got.tags, got.keys, got.flag) == (
-            message.body, message.tags, (message.keys,), message.flag,
+            message.body, message.tags, message.keys, message.flag,
         )  # fmt: skip
         assert (got.message_id, got.offset_message_id) == (result.message_id, result.offset_message_id)
 
 
 async def test_a_list_larger_than_a_request_is_split(client: Client, topic: str) -> None:
     messages = [Message(topic, bytes([number]) * 900_000) for number in range(1, 11)]
-    queue = MessageQueue(topic, next(iter(client.routes.brokers())), 3)
+    queue = MessageQueue(topic, next(iter(core_of(client).routes.brokers())), 3)
     async with client.producer("senders", send_timeout=30) as producer:
         results = await producer.send_batch(messages, queue=queue)
     assert {result.queue for result in results} == {queue}
@@ -103,13 +106,13 @@ async def test_messages_that_cannot_be_batched_are_rejected_with_a_reason(client
 
 @pytest.mark.apis("trio")  # refreshes the routes of the trio client only
 async def test_sending_to_a_read_only_topic_raises(client: Client, topic: str) -> None:
-    info = await client.name_servers.cluster_info()
+    info = await core_of(client).name_servers.cluster_info()
     async with client.producer("senders") as producer:
         await producer.send(Message(topic, b"x"))
         for broker in info.broker_addr_table.values():
-            await client.brokers.create_topic(broker.broker_addrs[0], topic, queues=4, perm=4)
+            await core_of(client).brokers.create_topic(broker.broker_addrs[0], topic, queues=4, perm=4)
         with trio.fail_after(30):  # until the name server knows the topic
-            while (await client.routes.refresh(topic)).write_queues:
+            while (await core_of(client).routes.refresh(topic)).write_queues:
                 await trio.sleep(0.05)
         with pytest.raises(NoQueueError, match="has no queue that may be written to"):
             await producer.send(Message(topic, b"x"))

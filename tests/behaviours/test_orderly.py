@@ -13,13 +13,13 @@ import trio
 from rocketmq_py import (
     Client,
     CommitOffset,
-    ConsumeFrom,
     Message,
     PushConsumer,
     ReceivedMessage,
     RollbackOffset,
     Suspend,
 )
+from rocketmq_py.client import core_of
 from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import read_all
@@ -73,7 +73,7 @@ def consumer_of(cluster: ClusterUnderTest, group: str, **options: object) -> Pus
         cluster.address,
         group=group,
         orderly=True,
-        consume_from=ConsumeFrom.FIRST,
+        consume_from="earliest",
         **options,  # type: ignore[arg-type]  # options of the test
     )
 
@@ -90,7 +90,7 @@ async def running(consumer: PushConsumer, topic: str, handle: Callable[[Any], An
 
 async def fill(client: Client, topic: str, count: int, *, queue: int | None = None) -> None:
     async with client.producer("fillers") as producer:
-        route = await client.routes.get(topic)
+        route = await core_of(client).routes.get(topic)
         for number in range(count):
             where = None if queue is None else route.write_queues[queue]
             await producer.send(Message(topic, b"%d" % number), queue=where)
@@ -126,6 +126,7 @@ async def test_restart_of_a_member_keeps_the_order(
 
 
 @pytest.mark.proxied
+@pytest.mark.versions
 async def test_failed_message_is_retried_before_the_next_ones(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
@@ -161,12 +162,12 @@ async def test_message_becomes_a_dead_letter_after_the_last_retry(
 
     async with running(consumer_of(cluster, f"group-{unique}", max_reconsume_times=2), topic, handle):
         # Dead letters need the group's retry topic. Before it exists, messages are retried.
-        while f"%RETRY%group-{unique}" not in await client.name_servers.topics():
+        while f"%RETRY%group-{unique}" not in await core_of(client).name_servers.topics():
             await trio.sleep(0.2)
         await fill(client, topic, 3, queue=0)
         await full.wait()
         dead = f"%DLQ%group-{unique}"
-        while dead not in await client.name_servers.topics():
+        while dead not in await core_of(client).name_servers.topics():
             await trio.sleep(0.2)
         (letter,) = await read_all(client, dead, count=1)
     assert tries == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
+from rocketmq_py import Client, Message, PushConsumer, ReceivedMessage
+from rocketmq_py.client import core_of
 from rocketmq_py.handoff.log_records import log_records
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.send_request import send_fields
@@ -26,7 +27,7 @@ async def send_poison(client: Client, queue: MessageQueue) -> None:
         born_time_ms=1_700_000_000_000,
         system_flag=COMPRESSED_FLAG,
     )
-    await client.brokers.send(queue, fields, b"poison")
+    await core_of(client).brokers.send(queue, fields, b"poison")
 
 
 async def create_retry_topic(client: Client, group: str, topic: str) -> None:
@@ -39,7 +40,7 @@ async def create_retry_topic(client: Client, group: str, topic: str) -> None:
         member.subscribe(topic)
         nursery.start_soon(member.run, ignore)
         with trio.fail_after(PATIENCE):
-            while f"%RETRY%{group}" not in await client.name_servers.topics():
+            while f"%RETRY%{group}" not in await core_of(client).name_servers.topics():
                 await trio.sleep(0.1)
         member.stop()
 
@@ -68,11 +69,11 @@ async def test_corrupt_message_is_logged_and_becomes_a_dead_letter(
         orderly=orderly,
         concurrency=1,  # so that threads process the messages in order, too
         suspend_current_queue=0.1,
-        consume_from=ConsumeFrom.FIRST,
+        consume_from="earliest",
         max_reconsume_times=1,
     )
     await create_retry_topic(client, f"group-{unique}", topic)
-    queue = MessageQueue(topic, (await client.routes.get(topic)).write_queues[0].broker_name, 0)
+    queue = MessageQueue(topic, (await core_of(client).routes.get(topic)).write_queues[0].broker_name, 0)
     async with client.producer("senders") as producer:
         await producer.send(Message(topic, b"first"), queue=queue)
         await send_poison(client, queue)
@@ -81,7 +82,7 @@ async def test_corrupt_message_is_logged_and_becomes_a_dead_letter(
         consumer.subscribe(topic)
         nursery.start_soon(consumer.run, handle)
         with trio.fail_after(PATIENCE):
-            while dead not in await client.name_servers.topics() or len(handled) < 2:
+            while dead not in await core_of(client).name_servers.topics() or len(handled) < 2:
                 await trio.sleep(0.1)
         (letter,) = await read_all(client, dead, count=1)
         consumer.stop()
@@ -90,4 +91,4 @@ async def test_corrupt_message_is_logged_and_becomes_a_dead_letter(
     assert letter.corruption is not None
     log_records.flush()
     assert caplog.text.count("its body cannot be read") == 2, "once for each of its two deliveries"
-    assert await client.brokers.committed_offset(f"group-{unique}", queue) == 3
+    assert await core_of(client).brokers.committed_offset(f"group-{unique}", queue) == 3

@@ -10,8 +10,10 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py import Client, ConsumeFrom, Message, PopConsumer, PoppedMessage
+from rocketmq_py import Client, Message, PopConsumer, PoppedMessage
 from rocketmq_py.address import split_address
+from rocketmq_py.client import core_of
+from rocketmq_py.client.features import POP
 from rocketmq_py.errors import ConnectionLostError, TopicNotFoundError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import dead_letter_topic
@@ -31,7 +33,7 @@ class PopScenario:
 
     def consumer(self, *, max_reconsume_times: int = 16) -> PopConsumer:
         consumer = self.client.pop_consumer(
-            self.group, consume_from=ConsumeFrom.FIRST, max_reconsume_times=max_reconsume_times
+            self.group, consume_from="earliest", max_reconsume_times=max_reconsume_times
         )
         consumer.subscribe(self.topic)
         return consumer
@@ -44,13 +46,12 @@ class PopScenario:
         await until_readable(self.client, self.topic, count=len(bodies))
 
     async def _first_queue(self) -> MessageQueue:
-        return (await self.client.routes.get(self.topic)).write_queues[0]
+        return (await core_of(self.client).routes.get(self.topic)).write_queues[0]
 
 
 @pytest.fixture
 async def scenario(cluster: ClusterUnderTest, client: Client, unique: str) -> PopScenario:
-    if cluster.name.startswith("4."):
-        pytest.skip("brokers of 4.x do not know pop")
+    cluster.needs(POP)
     await create_topic(client, unique, queues=2)
     return PopScenario(client, unique, f"group-{unique}")
 
@@ -77,12 +78,13 @@ async def receive(consumer: PopConsumer, count: int, *, invisible: float = 60) -
 
 async def exists(client: Client, topic: str) -> bool:
     try:
-        await client.routes.refresh(topic)
+        await core_of(client).routes.refresh(topic)
     except TopicNotFoundError:
         return False
     return True
 
 
+@pytest.mark.versions
 async def test_acknowledged_message_is_not_redelivered(scenario: PopScenario, consumer: PopConsumer) -> None:
     await scenario.send(b"a", b"b", b"c", tags="A", keys="k", properties={"colour": "blue"})
     one, *others = await receive(consumer, 3, invisible=2)
@@ -97,6 +99,24 @@ async def test_acknowledged_message_is_not_redelivered(scenario: PopScenario, co
     await consumer.ack(*others)
     await consumer.ack(*others)
     assert await consumer.receive(wait=6) == []
+
+
+@pytest.mark.parametrize("sent", ["before it is closed", "later"])
+async def test_messages_for_a_cancelled_receive_of_a_closed_consumer_are_redelivered_soon(
+    scenario: PopScenario, sent: str
+) -> None:
+    """A broker holds the pop of a cancelled call as long as the client is open, and answers it."""
+    async with scenario.consumer() as first:
+        with trio.move_on_after(1):
+            await first.receive(wait=15)
+        if sent != "later":
+            await scenario.send(b"x")
+    async with scenario.consumer() as second:
+        if sent == "later":
+            await scenario.send(b"x")
+        with trio.fail_after(20):
+            [message] = await receive(second, 1)
+    assert message.body == b"x"
 
 
 @pytest.mark.apis(real=True)
@@ -251,13 +271,14 @@ async def test_message_without_acknowledgements_becomes_a_dead_letter(scenario: 
     assert (dead.body, dead.keys) == (b"a", ("k",))
 
 
+@pytest.mark.versions
 async def test_brokers_of_4_x_are_not_asked(cluster: ClusterUnderTest, client: Client, topic: str) -> None:
-    if not cluster.name.startswith("4."):
-        pytest.skip("this broker knows pop")
+    cluster.needs_older_than(POP)
     async with client.pop_consumer(f"group-{topic}") as consumer:
         consumer.subscribe(topic)
         with pytest.raises(
-            UnsupportedByBrokerError, match=r"the broker is older than 5\.0\. Use a PushConsumer"
+            UnsupportedByBrokerError,
+            match=r"does not support pop consumption, which needs 5\.0\.0 .* Use a PushConsumer",
         ):
             await consumer.receive(wait=1)
 
@@ -294,14 +315,14 @@ async def test_an_ordered_message_is_held(scenario: PopScenario, orderly: PopCon
 
 @pytest.fixture
 async def orderly(scenario: PopScenario) -> AsyncIterator[PopConsumer]:
-    consumer = scenario.client.pop_consumer(scenario.group, consume_from=ConsumeFrom.FIRST, orderly=True)
+    consumer = scenario.client.pop_consumer(scenario.group, consume_from="earliest", orderly=True)
     consumer.subscribe(scenario.topic)
     async with consumer:
         yield consumer
 
 
 async def send_in_order(scenario: PopScenario, *bodies: bytes) -> None:
-    queue = (await scenario.client.routes.get(scenario.topic)).write_queues[0]
+    queue = (await core_of(scenario.client).routes.get(scenario.topic)).write_queues[0]
     async with scenario.client.producer("senders") as producer:
         for body in bodies:
             await producer.send(Message(scenario.topic, body), queue=queue)
@@ -338,9 +359,9 @@ async def test_ordered_queue_redelivers_unacknowledged_messages_first(
 async def test_an_ordered_pop_whose_answer_is_lost_is_repeated_at_once(
     cluster: ClusterUnderTest, scenario: PopScenario
 ) -> None:
-    brokers = (await scenario.client.routes.get(scenario.topic)).brokers
+    brokers = (await core_of(scenario.client).routes.get(scenario.topic)).brokers
     _, port = split_address(next(iter(brokers.values()))[MASTER_ID])
-    settings: dict[str, Any] = {"consume_from": "first", "orderly": True}
+    settings: dict[str, Any] = {"consume_from": "earliest", "orderly": True}
     async with (
         socks_server() as proxy,
         # No heartbeat but the first, whose answer could be taken for that of the pop.

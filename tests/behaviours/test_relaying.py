@@ -10,20 +10,17 @@ from pathlib import Path
 import pytest
 import trio
 
-from rocketmq_py import (
-    Client,
-    ConsumeFrom,
-    LitePullConsumer,
-    Message,
-    MessageQueue,
-    ReceivedMessage,
-    SelectByHash,
-)
+from rocketmq_py import Client, LitePullConsumer, Message, MessageQueue, ReceivedMessage
+from rocketmq_py.client import core_of
+from rocketmq_py.client.features import TIMED_MESSAGES
 from rocketmq_py.errors import InvalidMessageError
-from rocketmq_py.relay import MESSAGE_ID, Relay, RelayOptions, cancel, wait_in
+from rocketmq_py.relay import MESSAGE_ID, Relay, cancel, wait_in
+from rocketmq_py.relay.settings import RelayOptions
 from rocketmq_py.relay.store import Store
+from rocketmq_py.selectors import SelectByHash
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, read_all
+from tests.environment import created
 
 pytestmark = pytest.mark.long
 
@@ -48,7 +45,7 @@ async def relay_of(
 
 async def send_with_delay(client: Client, buffer: str, topic: str, delays_ms: list[int]) -> list[int]:
     """Send messages through the buffer topic. Their bodies are the times at which they are due."""
-    due = [client.now_ms() + delay for delay in delays_ms]
+    due = [core_of(client).now_ms() + delay for delay in delays_ms]
     async with client.producer("senders") as producer:
         for due_ms in due:
             message = Message(topic, b"%d" % due_ms, "a", "k1 k2", {"user": "u"})
@@ -59,11 +56,11 @@ async def send_with_delay(client: Client, buffer: str, topic: str, delays_ms: li
 async def receive(client: Client, group: str, topic: str, count: int) -> list[tuple[ReceivedMessage, int]]:
     """Return ``count`` messages of a topic, each with the time of its arrival."""
     received: list[tuple[ReceivedMessage, int]] = []
-    async with LitePullConsumer(client, group=group, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with LitePullConsumer(client, group=group, consume_from="earliest") as consumer:
         consumer.subscribe(topic)
         with trio.fail_after(PATIENCE):
             while len(received) < count:
-                received += [(message, client.now_ms()) for message in await consumer.poll()]
+                received += [(message, core_of(client).now_ms()) for message in await consumer.poll()]
     return received
 
 
@@ -91,15 +88,15 @@ async def test_overdue_messages_are_delivered_oldest_first_to_each_queue(
     buffer, month_ms, count = f"B-{unique}", 30 * 24 * 3_600_000, 2000
     ages = [(number * 7919) % month_ms for number in range(count)]
     async with client.producer("senders") as producer:
-        now = client.now_ms()
+        now = core_of(client).now_ms()
         due = [now - age for age in ages]
         for start in range(0, count, 500):
             messages = [wait_in(buffer, Message(topic, b"%d" % at), at) for at in due[start : start + 500]]
             await producer.send_batch(messages)
-    began = client.now_ms()
+    began = core_of(client).now_ms()
     async with relay_of(client, buffer, tmp_path, queues=1, max_rate=1000.0):
         received = await read_all(client, topic, count=count)
-    assert client.now_ms() - began >= 1000, "more than max_rate"
+    assert core_of(client).now_ms() - began >= 1000, "more than max_rate"
     assert sorted(int(message.body) for message in received) == sorted(due)
     for queue in {message.queue for message in received}:
         times = [int(message.body) for message in received if message.queue == queue]
@@ -110,7 +107,7 @@ async def test_messages_keep_their_sharding_key_and_its_queue(
     client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
 ) -> None:
     async with relay_of(client, buffer, tmp_path), client.producer("senders") as producer:
-        now = client.now_ms()
+        now = core_of(client).now_ms()
         direct = await producer.send(Message(topic, b"now", sharding_key="order-7"))
         for after in range(3):
             message = Message(topic, b"%d" % after, sharding_key="order-7")
@@ -149,9 +146,9 @@ async def test_a_restarted_relay_continues_with_its_store(
 
 async def lag(client: Client, buffer: str) -> int:
     total = 0
-    for queue in (await client.routes.get(buffer)).read_queues:
-        done = await client.brokers.committed_offset(f"RELAY_{buffer}", queue, zero_if_new=False)
-        total += await client.brokers.max_offset(queue) - (done or 0)
+    for queue in (await core_of(client).routes.get(buffer)).read_queues:
+        done = await core_of(client).brokers.committed_offset(f"RELAY_{buffer}", queue, zero_if_new=False)
+        total += await core_of(client).brokers.max_offset(queue) - (done or 0)
     return total
 
 
@@ -159,7 +156,7 @@ async def test_a_cancelled_message_is_not_delivered(
     client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
 ) -> None:
     async with relay_of(client, buffer, tmp_path), client.producer("senders") as producer:
-        now = client.now_ms()
+        now = core_of(client).now_ms()
         kept = await producer.send(wait_in(buffer, Message(topic, b"%d" % (now + 2500)), now + 2500))
         dropped = await producer.send(wait_in(buffer, Message(topic, b"0"), now + 2000))
         await cancel(client, buffer, dropped.message_id)
@@ -208,16 +205,16 @@ async def test_the_clock_of_a_relay_may_be_set_in_both_directions(
     ten_minutes, ahead_ms = 600_000, 0
 
     def now_ms() -> int:
-        return client.now_ms() + ahead_ms
+        return core_of(client).now_ms() + ahead_ms
 
     async with (
-        Client(cluster.address, now_ms=now_ms) as relaying,
+        created(Client, cluster.address, now_ms=now_ms) as relaying,
         relay_of(relaying, buffer, tmp_path),
         client.producer("senders") as producer,
     ):
 
         async def wait(body: bytes, after_ms: int) -> None:
-            await producer.send(wait_in(buffer, Message(topic, body), client.now_ms() + after_ms))
+            await producer.send(wait_in(buffer, Message(topic, body), core_of(client).now_ms() + after_ms))
 
         await wait(b"in five minutes", ten_minutes // 2)
         ahead_ms = ten_minutes
@@ -250,17 +247,17 @@ async def test_a_full_disk_stops_a_relay_and_loses_no_message(
 async def test_a_producer_uses_the_relay_if_the_broker_does_not_support_exact_times(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
 ) -> None:
-    is_old = cluster.name.startswith("4.")
+    is_old = not cluster.has(TIMED_MESSAGES)
     async with (
         relay_of(client, buffer, tmp_path),
         client.producer("senders", delay_relay=buffer) as producer,
     ):
-        began = client.now_ms()
+        began = core_of(client).now_ms()
         results = [
             await producer.send(Message(topic, b"1", delay=1.5)),
             await (await producer.submit(Message(topic, b"2", deliver_at_ms=began + 2500))),
         ]
-        async with client.batching_producer("batching", delay_relay=buffer) as batching:
+        async with client.producer("batching", linger=0.005, delay_relay=buffer) as batching:
             results.append(await batching.send(Message(topic, b"3", delay=3.5)))
         if is_old:
             for message in (Message(topic, b"3", delay=400 * 24 * 3600), Message(buffer, b"3", delay=1)):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, PendingReply, ReceivedMessage, SelectByHash
-from rocketmq_py.errors import InvalidMessageError, ReplyTimeoutError
+from rocketmq_py import Client, Message, PendingReply, ReceivedMessage
+from rocketmq_py.client.features import REPLIES
+from rocketmq_py.errors import InvalidMessageError, ReplyTimeoutError, UnsupportedByBrokerError
+from rocketmq_py.selectors import SelectByHash
 from tests.behaviours.conftest import ClusterUnderTest
 
 pytestmark = pytest.mark.apis
@@ -26,7 +28,7 @@ async def answer_in_capitals(
     async with (
         Client(cluster.address) as client,
         client.producer(f"{group}-replies") as producer,
-        client.push_consumer(group, consume_from=ConsumeFrom.FIRST) as consumer,
+        client.push_consumer(group, consume_from="earliest") as consumer,
     ):
 
         async def reply(message: ReceivedMessage) -> None:
@@ -38,9 +40,11 @@ async def answer_in_capitals(
         await consumer.run(reply)
 
 
+@pytest.mark.versions
 async def test_many_requests_get_their_own_replies(
     cluster: ClusterUnderTest, client: Client, api: str, topic: str, unique: str
 ) -> None:
+    cluster.needs(REPLIES)
     async with trio.open_nursery() as nursery, client.producer("askers") as producer:
         await nursery.start(answer_in_capitals, cluster, topic, unique)
         with trio.fail_after(PATIENCE):
@@ -54,10 +58,11 @@ async def test_many_requests_get_their_own_replies(
                     Message(topic, b"number %d" % number),
                     queue=SelectByHash(number) if number % 2 else None,
                     timeout=PATIENCE,
-                    on_done=done.append,
                 )
                 for number in range(100)
             ]
+            for one in pending:
+                one.add_done_callback(done.append)
             bodies = [(await one).body for one in pending]
         assert bodies == [b"NUMBER %d" % number for number in range(100)]
         assert len(done) == 100
@@ -69,6 +74,7 @@ async def test_many_requests_get_their_own_replies(
 async def test_repeated_and_late_replies_are_dropped_and_counted(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
+    cluster.needs(REPLIES)
     async with trio.open_nursery() as nursery, client.producer("askers") as producer:
         with pytest.raises(ReplyTimeoutError, match="no reply within"):
             await producer.request(Message(topic, b"too early"), timeout=0.5)
@@ -86,6 +92,7 @@ async def test_repeated_and_late_replies_are_dropped_and_counted(
 async def test_replies_still_come_when_another_producer_of_the_client_has_left(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
+    cluster.needs(REPLIES)
     async with trio.open_nursery() as nursery, client.producer("askers") as producer:
         async with client.producer("leaving") as leaving:
             await leaving.send(Message(topic, b"no question"))
@@ -96,6 +103,16 @@ async def test_replies_still_come_when_another_producer_of_the_client_has_left(
             reply = await producer.request(Message(topic, b"after"), timeout=PATIENCE)
         assert reply.body == b"AFTER"
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.versions
+async def test_a_request_is_refused_at_once_if_the_broker_is_too_old(
+    cluster: ClusterUnderTest, client: Client, topic: str
+) -> None:
+    cluster.needs_older_than(REPLIES)
+    async with client.producer("askers") as producer:
+        with pytest.raises(UnsupportedByBrokerError, match=r"requests with replies, which needs 4\.6\.0"):
+            await producer.request(Message(topic, b"x"), timeout=PATIENCE)
 
 
 async def test_a_message_that_is_not_a_request_cannot_be_replied_to(
@@ -114,7 +131,7 @@ async def test_a_message_that_is_not_a_request_cannot_be_replied_to(
             got.set()
 
         async with (
-            client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer,
+            client.push_consumer(unique, consume_from="earliest") as consumer,
             trio.open_nursery() as nursery,
         ):
             consumer.subscribe(topic)

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
+from rocketmq_py import Client, Message, Position, PushConsumer, ReceivedMessage
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumerOffsets
@@ -59,12 +60,12 @@ async def running(
         nursery.cancel_scope.cancel()
 
 
-async def test_seek_continues_a_queue_at_an_offset(client: Client, unique: str) -> None:
+async def test_seek_continues_a_queue_at_a_position(client: Client, unique: str) -> None:
     await create_topic(client, unique, queues=1)
     queue = await fill(client, unique, 20)
     handler = CountingHandler()
     group = f"group-{unique}"
-    consumer = client.push_consumer(group, consume_from=ConsumeFrom.FIRST, commit_interval=0.2)
+    consumer = client.push_consumer(group, consume_from="earliest", commit_interval=0.2)
     async with running(consumer, unique, handler):
         await handler.wait_for(Counter(range(20)))
         await consumer.seek(queue, 15)
@@ -80,6 +81,11 @@ async def test_seek_continues_a_queue_at_an_offset(client: Client, unique: str) 
             while not handler.calls[20]:
                 await trio.sleep(0.05)
         await until_committed(client, group, {queue: 21})
+        await consumer.seek(queue, Position.last(2))
+        await handler.wait_for(Counter(range(21)) + Counter(range(15, 20)) + Counter([19, 20]))
+        await until_committed(client, group, {queue: 21})
+        await consumer.seek(queue, "earliest")
+        await handler.wait_for(Counter([*range(21), *range(21), *range(15, 20), 19, 20]))
 
 
 @pytest.mark.apis("trio")  # the query names the client id, and directly follows the last handler call
@@ -88,13 +94,13 @@ async def test_an_operator_queries_the_offsets_of_each_member(client: Client, un
     queue = await fill(client, unique, 20)
     handler = CountingHandler()
     group = f"group-{unique}"
-    async with running(client.push_consumer(group, consume_from=ConsumeFrom.FIRST), unique, handler):
+    async with running(client.push_consumer(group, consume_from="earliest"), unique, handler):
         await handler.wait_for(Counter(range(20)))
-        answer = await client.connections.request(
-            client.routes.broker_address(queue.broker_name),
+        answer = await core_of(client).connections.request(
+            core_of(client).routes.broker_address(queue.broker_name),
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
             GetConsumerStatusRequest(topic=unique, group=group).to_fields(),
             timeout=10,
         )
     assert answer.code == ResponseCode.SUCCESS
-    assert ConsumerOffsets.decode(answer.body).client_tables == {client.client_id: {queue: 20}}
+    assert ConsumerOffsets.decode(answer.body).client_tables == {core_of(client).client_id: {queue: 20}}

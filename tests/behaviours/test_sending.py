@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from rocketmq_py import Client, Message, PendingSend, Producer, SendStatus, Serialization
+from rocketmq_py.client import core_of
 from rocketmq_py.errors import (
     Delivery,
     InvalidMessageError,
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.apis
 
 @pytest.mark.proxied
 @pytest.mark.parametrize("serialization", list(Serialization))
+@pytest.mark.versions
 async def test_a_message_comes_back_as_it_was_sent(
     cluster: ClusterUnderTest, client: Client, topic: str, serialization: Serialization
 ) -> None:
@@ -62,14 +64,16 @@ async def test_awaited_sends_use_all_queues_round_robin(client: Client, topic: s
 
 
 @pytest.mark.proxied
+@pytest.mark.versions
 async def test_each_pipelined_send_has_one_outcome(client: Client, topic: str) -> None:
-    queue = MessageQueue(topic, next(iter(client.routes.brokers())), 2)
+    queue = MessageQueue(topic, next(iter(core_of(client).routes.brokers())), 2)
     done: list[PendingSend] = []
     async with client.producer("senders", max_in_flight=50) as producer:
         pending = [
-            await producer.submit(Message(topic, b"%d" % number), queue=queue, on_done=done.append)
-            for number in range(500)
+            await producer.submit(Message(topic, b"%d" % number), queue=queue) for number in range(500)
         ]
+        for one in pending:
+            one.add_done_callback(done.append)
         results = [await one for one in pending]
     # In any order. The threads of a real broker store the requests of a connection concurrently.
     assert sorted(result.queue_offset for result in results) == list(range(500))
@@ -84,10 +88,29 @@ async def test_each_pipelined_send_has_one_outcome(client: Client, topic: str) -
 async def test_closing_waits_for_the_sends_in_flight(client: Client, topic: str) -> None:
     async with client.producer("senders") as producer:
         pending = [await producer.submit(Message(topic, b"%d" % number)) for number in range(200)]
-    assert all(one.done and one.error is None for one in pending)
+    assert all(one.done() and one.exception() is None for one in pending)
+
+
+async def test_closing_under_load_loses_no_message(client: Client, topic: str) -> None:
+    """Closing takes longer than close_timeout on real brokers: 667 batches, one after the other."""
+    bodies = [b"%04d" % number + bytes(20_000) for number in range(2000)]
+    async with client.producer(
+        "senders",
+        linger=0.005,
+        max_in_flight_bytes=100 << 20,
+        compression=None,
+        close_timeout=0.5,
+        send_timeout=60,
+    ) as producer:
+        queue = (await producer.queues(topic))[0]
+        pending = [await producer.submit(Message(topic, body), queue=queue) for body in bodies]
+    assert [one.exception() for one in pending if one.exception() is not None] == []
+    assert (producer.statistics.sent, producer.statistics.given_up) == (len(bodies), 0)
+    assert sorted({one.result().queue_offset for one in pending}) == list(range(len(bodies)))
 
 
 @pytest.mark.proxied
+@pytest.mark.versions
 async def test_oneway_messages_arrive(client: Client, topic: str) -> None:
     async with client.producer("senders") as producer:
         for number in range(100):
@@ -110,7 +133,7 @@ async def test_a_topic_is_created_by_its_first_message(client: Client, unique: s
         assert result.status is SendStatus.SEND_OK
         assert 0 <= result.queue.queue_id < 4
     with trio.fail_after(30):  # brokers register new topics at the name servers in the background
-        while unique not in await client.name_servers.topics():
+        while unique not in await core_of(client).name_servers.topics():
             await trio.sleep(0.05)
     (received,) = await read_all(client, unique, count=1)
     assert received.body == b"first"
@@ -139,7 +162,7 @@ async def test_a_broker_refuses_a_body_that_is_too_large_for_it(client: Client, 
 
 
 async def test_a_queue_that_does_not_exist_is_refused(client: Client, topic: str) -> None:
-    broker_name = next(iter(client.routes.brokers()))
+    broker_name = next(iter(core_of(client).routes.brokers()))
     async with client.producer("senders") as producer:
         with pytest.raises(RocketMQError) as caught:
             await producer.send(Message(topic, b"x"), queue=MessageQueue(topic, broker_name, 99))
@@ -156,7 +179,7 @@ async def test_properties_that_are_too_long_are_rejected_by_the_client(client: C
 
 async def test_reading_a_topic_that_does_not_exist_is_an_error(client: Client, unique: str) -> None:
     with pytest.raises(TopicNotFoundError, match=unique):
-        await client.routes.get(unique)
+        await core_of(client).routes.get(unique)
 
 
 async def test_a_topic_of_one_queue(client: Client, unique: str) -> None:

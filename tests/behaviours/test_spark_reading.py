@@ -209,7 +209,7 @@ async def test_batches_of_a_stream_keep_about_to_the_limit_of_bytes(
 ) -> None:
     sizes = random.Random(3)
     messages = [Message(topic, bytes(sizes.randint(1, 3000))) for _ in range(600)]
-    async with client.batching_producer("senders") as producer:
+    async with client.producer("senders", linger=0.005) as producer:
         for outcome in await producer.send_all(messages):
             assert not isinstance(outcome, RocketMQError)
     await until_readable(client, topic, count=len(messages))

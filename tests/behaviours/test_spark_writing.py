@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import trio
 
-from rocketmq_py import Client, Message, MessageQueue, ReceivedMessage, SelectByHash
+from rocketmq_py import Client, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.property_names import (
     CLUSTER,
     MESSAGE_REGION,
@@ -22,6 +22,7 @@ from rocketmq_py.property_names import (
     UNIQUE_KEY,
     WAIT_STORE,
 )
+from rocketmq_py.selectors import SelectByHash
 from rocketmq_py.spark import STAMP, connections
 from rocketmq_py.spark.dead_letters import BODY_SIZE, REASON
 from rocketmq_py.spark.options import ConnectionOptions
@@ -235,13 +236,13 @@ async def test_batched_messages_are_found_by_key_and_unique_id(
 ) -> None:
     rows = [{"body": b"%d" % number, "keys": f"order-{number} all"} for number in range(50)]
     await write(connection, rows, topic=topic)
-    async with client.reader() as reader:
+    async with client.admin() as admin:
         with trio.fail_after(PATIENCE):
-            while not (found := await reader.find(topic, "order-17")):
+            while not (found := (await admin.messages.find(topic, "order-17")).messages):
                 await trio.sleep(0.02)
         (message,) = found
         assert message.body == b"17"
-        by_id = await reader.find_message(topic, message.message_id)
+        by_id = await admin.messages.get(message.message_id, topic=topic)
     assert by_id is not None
     assert by_id.body == b"17"
 
@@ -330,7 +331,7 @@ async def test_rows_with_a_time_are_delivered_then_or_refused(
     value = due_ms * 1000 if column == "deliverAt" else 2_000_000
     rows: list[Row] = [{"body": b"now"}, {"body": b"then", column: value}]
     if cluster.name == "4.9.7":
-        with pytest.raises(WriteError, match=r"row 1 \(topic .*\): .*older than 5"):
+        with pytest.raises(WriteError, match=r"row 1 \(topic .*\): .*needs 5"):
             await write(connection, rows, topic=topic)
         await until_readable(client, topic, count=1)
         return

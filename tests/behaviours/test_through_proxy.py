@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from rocketmq_py import Admin, Client, ConsumeFrom, LitePullConsumer, Message, Producer, PushConsumer
+from rocketmq_py import Admin, Client, LitePullConsumer, Message, Producer, PushConsumer
 from rocketmq_py.address import split_address
+from rocketmq_py.client import core_of
 from rocketmq_py.message import ReceivedMessage
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import PATIENCE
@@ -37,9 +38,7 @@ async def test_producers_consumers_and_admin_use_the_proxy(
 
     async with (
         Producer(cluster.address, group=unique, proxy=url) as producer,
-        PushConsumer(
-            cluster.address, group=f"{unique}-push", consume_from=ConsumeFrom.FIRST, proxy=url
-        ) as consumer,
+        PushConsumer(cluster.address, group=f"{unique}-push", consume_from="earliest", proxy=url) as consumer,
         trio.open_nursery() as nursery,
     ):
         bodies = {f"{number}".encode() for number in range(20)}
@@ -55,7 +54,7 @@ async def test_producers_consumers_and_admin_use_the_proxy(
         async with client.admin() as admin:
             assert isinstance(admin, Admin)
             assert (await admin.topics.describe(topic)).messages == 20
-        async with LitePullConsumer(client, group=f"{unique}-pull", consume_from="first") as puller:
+        async with LitePullConsumer(client, group=f"{unique}-pull", consume_from="earliest") as puller:
             puller.subscribe(topic)
             polled: list[ReceivedMessage] = []
             with trio.fail_after(PATIENCE):
@@ -63,7 +62,7 @@ async def test_producers_consumers_and_admin_use_the_proxy(
                     polled += await puller.poll(timeout=PATIENCE)
         brokers = {
             split_address(address)
-            for addresses in (await client.routes.get(topic)).brokers.values()
+            for addresses in (await core_of(client).routes.get(topic)).brokers.values()
             for address in addresses.values()
         }
     assert set(proxy.targets) >= {split_address(cluster.address), *brokers}

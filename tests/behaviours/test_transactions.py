@@ -8,17 +8,10 @@ from collections.abc import Callable, Mapping
 import pytest
 import trio
 
-from rocketmq_py import (
-    Client,
-    ConsumeFrom,
-    EndTransactionContext,
-    Message,
-    ProducerHook,
-    ReceivedMessage,
-    Serialization,
-    TransactionState,
-)
+from rocketmq_py import Client, Message, ReceivedMessage, Serialization, TransactionState
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode
+from rocketmq_py.hooks import EndTransactionContext, ProducerHook
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
@@ -76,6 +69,7 @@ async def until_checks_have_gone_round(client: Client, topic: str, group: str) -
         await until(lambda: ledger.asked)
 
 
+@pytest.mark.versions
 async def test_a_committed_message_reaches_consumers_as_it_was_sent(client: Client, topic: str) -> None:
     ledger = Ledger()
     message = Message(
@@ -86,12 +80,12 @@ async def test_a_committed_message_reaches_consumers_as_it_was_sent(client: Clie
     async def handle(message: ReceivedMessage) -> None:
         received.append(message)
 
-    queue = MessageQueue(topic, next(iter((await client.routes.get(topic)).brokers)), 2)
+    queue = MessageQueue(topic, next(iter((await core_of(client).routes.get(topic)).brokers)), 2)
     async with client.transaction_producer(f"senders-{topic}", ledger.check) as producer:
         sent = await producer.send_in_transaction(message, ledger.work(COMMIT), queue=queue)
         assert (sent.state, sent.error, sent.end_error) == (COMMIT, None, None)
         async with (
-            client.push_consumer(f"group-{topic}", consume_from=ConsumeFrom.FIRST) as consumer,
+            client.push_consumer(f"group-{topic}", consume_from="earliest") as consumer,
             trio.open_nursery() as nursery,
         ):
             consumer.subscribe(topic, "TagA")
@@ -100,7 +94,7 @@ async def test_a_committed_message_reaches_consumers_as_it_was_sent(client: Clie
             nursery.cancel_scope.cancel()
     first = received[0]
     assert (first.body, first.tags, first.keys, first.flag) == (message.body, "TagA", ("order-1",), 7)
-    assert first.user_properties["colour"] == "grün"
+    assert first.user_properties == {"colour": "grün"}
     assert first.message_id == sent.result.message_id
     assert first.queue == sent.result.queue == queue
 
@@ -129,6 +123,7 @@ async def test_a_message_that_is_rolled_back_is_never_seen(client: Client, topic
 
 @pytest.mark.parametrize("serialization", list(Serialization))
 @pytest.mark.parametrize("size", [10, 100_000])
+@pytest.mark.versions
 async def test_an_unknown_state_is_checked(
     cluster: ClusterUnderTest, topic: str, serialization: Serialization, size: int
 ) -> None:
@@ -148,7 +143,8 @@ async def test_an_unknown_state_is_checked(
     assert asked.message_id == sent.result.message_id
     assert asked.user_properties["colour"] == "grün"
     assert asked.queue == sent.result.queue
-    assert asked.corruption is None
+    if cluster.is_at_least("4.6.1"):  # older brokers decompress the body, and say that it is compressed
+        assert asked.corruption is None
 
 
 async def test_the_broker_checks_until_it_gets_an_outcome(client: Client, topic: str) -> None:
@@ -240,7 +236,7 @@ class Questions:
 
     def __init__(self, client: Client) -> None:
         self.ids: list[str] = []
-        client.add_request_handler(RequestCode.CHECK_TRANSACTION_STATE, self._take)
+        core_of(client).add_request_handler(RequestCode.CHECK_TRANSACTION_STATE, self._take)
 
     def _take(self, _: Connection, request: Command) -> bool:
         self.ids.append(request.fields["msgId"])

@@ -9,15 +9,10 @@ import attrs
 import pytest
 import trio
 
-from rocketmq_py import (
-    AllocateByBroker,
-    Client,
-    ConsumeFrom,
-    Message,
-    PushConsumer,
-    ReceivedMessage,
-    allocate_averagely,
-)
+from rocketmq_py import Client, Message, PushConsumer, ReceivedMessage
+from rocketmq_py.allocation import AllocateByBroker, allocate_averagely
+from rocketmq_py.client import core_of
+from rocketmq_py.client.features import POP, REPLIES
 from rocketmq_py.codecs import JSON, MESSAGEPACK
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.handoff.log_records import log_records
@@ -41,7 +36,7 @@ KINDS: Mapping[str, dict[str, Any]] = {
     "lists": {"batch_size": 4},
     "orderly": {"orderly": True, "suspend_current_queue": 0.1},
     "orderly_lists": {"orderly": True, "batch_size": 4, "suspend_current_queue": 0.1},
-    "pop": {"allocate": AllocateByBroker(), "pop_invisible_time": 30.0},
+    "pop": {"allocate": AllocateByBroker(), "invisible": 30.0},
 }
 
 
@@ -63,8 +58,7 @@ async def test_handler_gets_decoded_bodies_and_others_become_dead_letters(
 ) -> None:
     group, handled = f"group-{unique}", set[int]()
     if kind == "pop":
-        if cluster.name.startswith("4."):
-            pytest.skip("brokers of 4.x do not know pop")
+        cluster.needs(POP)
         await set_pop_mode(client, topic, group)
     options = {"allocate": allocate_averagely, **KINDS[kind]}
 
@@ -83,14 +77,15 @@ async def test_handler_gets_decoded_bodies_and_others_become_dead_letters(
             Message(topic, b"%PDF", keys="pdf", properties={"contentType": "application/pdf"})
         )
         await producer.send(Message(topic, b'{"number":8}'))  # from a sender without content types
-    consumer = new(
-        client, PushConsumer, cluster.address, group=group, consume_from=ConsumeFrom.FIRST, **options
-    )
+    consumer = new(client, PushConsumer, cluster.address, group=group, consume_from="earliest", **options)
     async with consumer, trio.open_nursery() as nursery:
         consumer.subscribe(topic)
         nursery.start_soon(consumer.run, handle_lists if "batch_size" in options else handle)
         with trio.fail_after(PATIENCE):
-            while len(handled) < 9 or dead_letter_topic(group) not in await client.name_servers.topics():
+            while (
+                len(handled) < 9
+                or dead_letter_topic(group) not in await core_of(client).name_servers.topics()
+            ):
                 await trio.sleep(0.05)
         letters = {
             letter.keys: letter for letter in await read_all(client, dead_letter_topic(group), count=2)
@@ -122,7 +117,7 @@ async def test_broadcasting_drops_undecodable_bodies(
         handled.set()
 
     async with client.producer("senders") as producer:
-        queue = (await client.routes.get(topic)).write_queues[0]
+        queue = (await core_of(client).routes.get(topic)).write_queues[0]
         await producer.send(Message(topic, b"bad"), queue=queue)
         await producer.send(Message.of(topic, Order(1)), queue=queue)
     consumer = new(
@@ -130,7 +125,7 @@ async def test_broadcasting_drops_undecodable_bodies(
         PushConsumer,
         cluster.address,
         group=f"group-{unique}",
-        consume_from=ConsumeFrom.FIRST,
+        consume_from="earliest",
         broadcasting=True,
         concurrency=1,
         local_offsets=tmp_path,
@@ -149,13 +144,14 @@ async def test_broadcasting_drops_undecodable_bodies(
 async def test_request_and_reply_carry_values(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
+    cluster.needs(REPLIES)
     async with client.producer("askers") as producer:
 
         async def double(order: Order, message: ReceivedMessage) -> None:
             await producer.reply(message, Order(order.number * 2), codec=JSON)
 
         consumer = new(
-            client, PushConsumer, cluster.address, group=f"group-{unique}", consume_from=ConsumeFrom.FIRST
+            client, PushConsumer, cluster.address, group=f"group-{unique}", consume_from="earliest"
         )
         async with consumer, trio.open_nursery() as nursery:
             consumer.subscribe(topic)

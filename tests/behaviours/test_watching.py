@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from rocketmq_py import Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_py.client.features import READABLE_DEAD_LETTERS
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.testing import RealCluster
 from tests.behaviours.conftest import ClusterUnderTest
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.sockets
 
 
 async def test_messages_offsets_and_dead_letters(cluster: ClusterUnderTest) -> None:
+    cluster.needs(READABLE_DEAD_LETTERS)
     watched = await trio.to_thread.run_sync(RealCluster, cluster.address)
     topic, group = watched.name("watched"), watched.name("watching")
     handled = trio.Event()

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
+from rocketmq_py import Client, Message, PushConsumer, ReceivedMessage
 from rocketmq_py.address import split_address
+from rocketmq_py.client import core_of
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import until_committed
 
@@ -81,7 +82,7 @@ async def test_consumption_continues(
         consumer = PushConsumer(
             relay.address,
             group=f"group-{unique}",
-            consume_from=ConsumeFrom.FIRST,
+            consume_from="earliest",
             route_refresh_interval=0.2,
             rebalance_interval=0.2,
             commit_interval=0.2,
@@ -99,7 +100,7 @@ async def test_consumption_continues(
             await until(60)
             assert len([queue for queue in consumer.queues if queue.topic == topic]) == 4
             # Handled messages are committed nevertheless.
-            route = await client.routes.get(topic)
-            ends = {queue: await client.brokers.max_offset(queue) for queue in route.read_queues}
+            route = await core_of(client).routes.get(topic)
+            ends = {queue: await core_of(client).brokers.max_offset(queue) for queue in route.read_queues}
             await until_committed(client, f"group-{unique}", ends)
             nursery.cancel_scope.cancel()

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, ReceivedMessage, StartPosition
+from rocketmq_py import Client, ReceivedMessage
+from rocketmq_py.client.features import POP
+from tests.behaviours.conftest import has
 
 PATIENCE = 60
 
@@ -29,7 +31,7 @@ async def _push(
 
     async with client.push_consumer(
         group,
-        consume_from=ConsumeFrom.FIRST,
+        consume_from="earliest",
         rebalance_interval=1,
         orderly=kind == "orderly",
         broadcasting=kind == "broadcasting",
@@ -57,9 +59,7 @@ async def broadcasting(
 
 async def lite_pull(client: Client, topic: str, group: str, count: int, _: Path) -> list[ReceivedMessage]:
     received: list[ReceivedMessage] = []
-    async with client.lite_pull_consumer(
-        group, consume_from=ConsumeFrom.FIRST, rebalance_interval=1
-    ) as consumer:
+    async with client.lite_pull_consumer(group, consume_from="earliest", rebalance_interval=1) as consumer:
         consumer.subscribe(topic)
         with trio.fail_after(PATIENCE):
             while len(received) < count:
@@ -70,10 +70,10 @@ async def lite_pull(client: Client, topic: str, group: str, count: int, _: Path)
 
 async def assigned(client: Client, topic: str, group: str, count: int, _: Path) -> list[ReceivedMessage]:
     received: list[ReceivedMessage] = []
-    async with client.lite_pull_consumer(group, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with client.lite_pull_consumer(group, consume_from="earliest") as consumer:
         queues = await consumer.queues(topic)
         await consumer.assign(queues)
-        await consumer.seek_to_begin(queues[0])
+        await consumer.seek(queues[0], "earliest")
         with trio.fail_after(PATIENCE):
             while len(received) < count:
                 received += await consumer.poll()
@@ -83,7 +83,7 @@ async def assigned(client: Client, topic: str, group: str, count: int, _: Path) 
 
 async def pop(client: Client, topic: str, group: str, count: int, _: Path) -> list[ReceivedMessage]:
     received: list[ReceivedMessage] = []
-    async with client.pop_consumer(group, consume_from=ConsumeFrom.FIRST) as consumer:
+    async with client.pop_consumer(group, consume_from="earliest") as consumer:
         consumer.subscribe(topic)
         with trio.fail_after(PATIENCE):
             while len(received) < count:
@@ -96,7 +96,7 @@ async def pop(client: Client, topic: str, group: str, count: int, _: Path) -> li
 async def read(client: Client, topic: str, _group: str, count: int, _: Path) -> list[ReceivedMessage]:
     async with (
         client.reader() as reader,
-        reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=True) as messages,
+        reader.open(topic, start="earliest", stop_at_end=True) as messages,
     ):
         return [message async for message in messages]
 
@@ -114,6 +114,6 @@ COMMITTING = frozenset({"push", "orderly", "lite_pull", "assigned"})
 """Consumers that commit the group's offsets on the brokers."""
 
 
-def serves(version: str, way: str) -> bool:
-    """Whether the brokers of a version, or the embedded one, support the kind of consumer."""
-    return way != "pop" or not version.startswith("4.")
+def serves(cluster_name: str, way: str) -> bool:
+    """Whether the brokers of a cluster support the kind of consumer."""
+    return way != "pop" or has(cluster_name, POP)

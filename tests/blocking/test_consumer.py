@@ -15,10 +15,10 @@ import pytest
 
 from rocketmq_py import (
     AssignmentListener,
-    ConsumeFrom,
     Message,
     MessageQueue,
     PoppedMessage,
+    Position,
     ReceivedMessage,
     TransactionState,
 )
@@ -29,7 +29,7 @@ from rocketmq_py.errors import ClosedError, ConfigurationError
 from tests.blocking.conftest import BrokerThread, count
 
 NUMBERS = [b"%d" % number for number in range(100)]
-FIRST = ConsumeFrom.FIRST
+FIRST = "earliest"
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_a_second_ctrl_c_does_not_wait_for_handlers(sent: Client) -> None:
             stuck.wait()
             os.kill(os.getpid(), signal.SIGINT)
             session = consumer._target._session
-            while session is not None and not session._stopping.is_set():
+            while session is not None and not session.stopping.is_set():
                 time.sleep(0.001)
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -159,6 +159,59 @@ def test_a_second_ctrl_c_does_not_wait_for_handlers(sent: Client) -> None:
             interrupting.join()
         with sent.reader() as reader:
             assert not any(reader.committed("g", reader.offsets("T")).values())
+
+
+@pytest.mark.parametrize("how", ["stopped twice", "closing interrupted"])
+def test_an_end_at_once_does_not_wait_for_handlers(sent: Client, how: str) -> None:
+    """With a close_timeout of an hour the thread outlasts the consumer."""
+    stuck, go = threading.Event(), threading.Event()
+
+    def handle(message: ReceivedMessage) -> None:
+        stuck.set()
+        go.wait()
+
+    consumer = sent.push_consumer("g", consume_from=FIRST, close_timeout=3600, concurrency=1)
+    consumer.subscribe("T")
+    ended = consumer.start(handle)
+    stuck.wait()
+
+    def interrupt() -> None:
+        session = consumer._target._session
+        while session is not None and not session.stopping.is_set():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    try:
+        if how == "stopped twice":
+            consumer.stop()
+            consumer.stop()
+        else:
+            interrupting.start()
+            with pytest.raises(KeyboardInterrupt):
+                consumer.close()
+            interrupting.join()
+        ended.result(timeout=20)
+        consumer.close()
+        assert consumer.statistics.cut_off == 1
+    finally:
+        go.set()
+
+
+def test_a_handler_may_stop_its_consumer_twice_and_is_waited_for(sent: Client) -> None:
+    done: list[ReceivedMessage] = []
+    with sent.push_consumer("g", consume_from=FIRST) as consumer:
+        consumer.subscribe("T")
+
+        def handle(message: ReceivedMessage) -> None:
+            consumer.stop()
+            consumer.stop()
+            time.sleep(0.1)
+            done.append(message)
+
+        consumer.run(handle)
+        assert done
+        assert consumer.statistics.cut_off == 0
 
 
 def test_wrong_handlers(client: Client) -> None:
@@ -191,7 +244,7 @@ def test_listener_has_its_own_thread(sent: Client) -> None:
         def on_assigned(self, queues: list[MessageQueue]) -> None:
             threads.append(threading.get_ident())
             for queue in queues:
-                consumer.seek_to_end(queue)
+                consumer.seek(queue, "latest")
             have_sought.set()
 
         def on_revoked(self, queues: list[MessageQueue]) -> None:
@@ -214,7 +267,11 @@ def test_listener_has_its_own_thread(sent: Client) -> None:
     assert len(threads) == 4
     assert threading.get_ident() not in threads
     with sent.lite_pull_consumer("g") as consumer:
-        assert {consumer.committed(queue) for queue in queues} == set(consumer.end_offsets(queues).values())
+        with sent.reader() as reader:
+            ends = reader.offsets_at("T", "latest")
+        assert {queue: consumer.committed(queue) for queue in queues} == {
+            queue: ends[queue] for queue in queues
+        }
     with pytest.raises(ConfigurationError, match="plain methods"):
         sent.push_consumer("g", assignment_listener=Async())
 
@@ -254,17 +311,17 @@ def test_messages_of_an_interrupted_poll_are_not_acknowledged_before_they_are_po
 
 
 @pytest.mark.parametrize(
-    ("seek", "arguments", "first"),
-    [("seek", [1], 1), ("seek_to_begin", [], 0), ("seek_to_end", [], None), ("seek_to_time", [0], 0)],
+    ("position", "first"),
+    [(1, 1), ("earliest", 0), ("latest", None), (Position.time(0), 0)],
 )
 def test_seek_drops_messages_of_an_interrupted_poll(
-    sent: Client, seek: str, arguments: list[int], first: int | None
+    sent: Client, position: Position | str | int, first: int | None
 ) -> None:
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
         sought = consumer.queues("T")[0]
         consumer.assign([sought])
         consumer._undelivered.items.extend(consumer._call(consumer._target.poll, timeout=60))
-        getattr(consumer, seek)(sought, *arguments)
+        consumer.seek(sought, position)
         polled = consumer.poll(max_messages=1, timeout=0.1 if first is None else 60)
         assert [message.queue_offset for message in polled] == ([] if first is None else [first])
 
@@ -350,7 +407,10 @@ def test_held_messages_of_lite_topics_are_acknowledged_after_the_block(client: C
     with client.admin() as admin:
         admin.topics.create("Sessions", queues=1, message_type=MessageType.LITE)
         admin.groups.create("g", attributes={"lite.bind.topic": "Sessions"})
-        with client.lite_consumer("g", parent="Sessions") as consumer, client.producer("senders") as producer:
+        with (
+            client.lite_topic_consumer("g", parent="Sessions") as consumer,
+            client.producer("senders") as producer,
+        ):
             consumer.subscribe_lite("s")
             producer.send(Message("Sessions", b"x", lite_topic="s"))
             (message,) = consumer.receive(wait=60)

@@ -8,19 +8,19 @@ import textwrap
 
 import pytest
 
-from rocketmq_py import ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py import Message, ReceivedMessage
 from rocketmq_py.blocking import Client
 from tests.blocking.conftest import ENVIRONMENT, count, run_program
 
 PIPELINED = """
     import sys, threading
     from rocketmq_py import Message
-    from rocketmq_py.blocking import BatchingProducer, Client, Producer
+    from rocketmq_py.blocking import Client, Producer
 
     address, end = sys.argv[1:]
     client = Client(address)
     producer = client.producer("g")
-    alone = BatchingProducer(address, group="g", linger=5)
+    alone = Producer(address, group="g", linger=5)
     for number in range(500):
         producer.submit(Message("T", b"x"))
         alone.submit(Message("T", b"x"))
@@ -46,12 +46,11 @@ def test_pending_messages_are_sent_when_the_process_ends(
 
 CONSUMING = """
     import logging, sys, threading
-    from rocketmq_py import ConsumeFrom
     from rocketmq_py.blocking import PushConsumer
 
     logging.basicConfig(level=logging.WARNING)
     address, way = sys.argv[1:]
-    consumer = PushConsumer(address, group="g", consume_from=ConsumeFrom.FIRST, concurrency=1)
+    consumer = PushConsumer(address, group="g", consume_from="earliest", concurrency=1)
     consumer.subscribe("T")
     handled, ending = threading.Event(), threading.Event()
 
@@ -84,7 +83,7 @@ def test_a_process_that_ends_while_it_consumes_finishes_its_calls_and_loses_noth
         if len(handled) == 20:
             consumer.stop()
 
-    with client.push_consumer("g", consume_from=ConsumeFrom.FIRST) as consumer:
+    with client.push_consumer("g", consume_from="earliest") as consumer:
         consumer.subscribe("T")
         if len(handled) < 20:
             consumer.run(take)
@@ -121,7 +120,7 @@ def test_the_end_of_a_worker_of_multiprocessing(address: str, client: Client) ->
 LATE = """
     import select, socket, sys, threading
     from rocketmq_py import Message
-    from rocketmq_py.blocking import BatchingProducer, Producer
+    from rocketmq_py.blocking import Producer
     from rocketmq_py.handoff import trio_thread
 
     # A name server that accepts connections and does not respond until the process starts to end.
@@ -145,10 +144,9 @@ LATE = """
     for _ in range(16):  # no thread can start once the process is ending
         threading.Thread(target=serve, daemon=True).start()
     address = f"127.0.0.1:{silent.getsockname()[1]}"
-    options = dict(group="g", request_timeout=60, send_timeout=60)
-    producers = Producer(address, **options), BatchingProducer(address, linger=10_000.0, **options)
+    options = dict(group="g", request_timeout=60, send_timeout=60, close_timeout=0.01)
+    producers = Producer(address, **options), Producer(address, linger=10_000.0, **options)
     for producer in producers:
-        producer._target.close_timeout = 0.01
         for _ in range(10):
             producer.submit(Message("T", b"x"))
 
@@ -171,7 +169,7 @@ def test_unsent_messages_are_reported_and_do_not_delay_the_exit() -> None:
     program = """
         import socket
         from rocketmq_py import Message
-        from rocketmq_py.blocking import BatchingProducer, Producer
+        from rocketmq_py.blocking import Producer
         from rocketmq_py.handoff import trio_thread
 
         trio_thread.EXIT_SECONDS = 1.5
@@ -180,8 +178,8 @@ def test_unsent_messages_are_reported_and_do_not_delay_the_exit() -> None:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         silent.detach()  # keeps listening without a ResourceWarning at the end
         print(address)
-        options = dict(group="g", request_timeout=60, send_timeout=60)
-        producer, batching = Producer(address, **options), BatchingProducer(address, **options)
+        options = dict(group="g", request_timeout=60, send_timeout=60, close_timeout=0.01)
+        producer, batching = Producer(address, **options), Producer(address, linger=0.005, **options)
         for number in range(10):
             producer.submit(Message("T" if number < 7 else "U", b"x"))
             batching.submit(Message("V", b"x"))

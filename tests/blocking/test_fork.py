@@ -15,6 +15,7 @@ BOTH_SEND = """
     import gc, os, sys
     from rocketmq_py import Message
     from rocketmq_py.blocking import Client, Producer
+    from rocketmq_py.client.client import core_of
     from rocketmq_py.errors import ClosedError
 
     address, how = sys.argv[1:]
@@ -26,12 +27,12 @@ BOTH_SEND = """
             return "opened in the parent process; open it again here" in str(error)
 
     client = Client(address)
-    producer, batching, reader = client.producer("g"), client.batching_producer("g"), client.reader()
+    producer, batching, reader = client.producer("g"), client.producer("g", linger=0.005), client.reader()
     alone = Producer(address, group="alone")
     for number in range(20):
         producer.send(Message("T", b"before"))
         alone.send(Message("T", b"before"))
-    connections = client._target.connections.open_connections()
+    connections = core_of(client._target).connections.open_connections()
 
     child = os.fork()
     if not child:
@@ -62,7 +63,7 @@ BOTH_SEND = """
     for _ in range(100):
         producer.send(Message("T", b"parent"))
         alone.send(Message("T", b"parent"))
-    assert connections == client._target.connections.open_connections()
+    assert connections == core_of(client._target).connections.open_connections()
     assert producer.statistics.retried == alone.statistics.retried == 0
     client.close()
     print("good")
@@ -78,12 +79,12 @@ def test_parent_and_child_both_send(address: str, client: Client, how: str) -> N
 MANY_CHILDREN = """
     import os, sys, threading
     from rocketmq_py import Message
-    from rocketmq_py.blocking import BatchingProducer, Producer
+    from rocketmq_py.blocking import Producer
     from rocketmq_py.errors import ClosedError
 
     address = sys.argv[1]
     producer = Producer(address, group="g")
-    batching = BatchingProducer(address, group="g")
+    batching = Producer(address, group="g", linger=0.005)
     stop = threading.Event()
     sent = []
 
@@ -136,12 +137,13 @@ def test_a_connection_ends_with_the_parent_though_a_child_lives_on(address: str,
     program = """
         import os, sys
         from rocketmq_py.blocking import Producer
+        from rocketmq_py.client.client import core_of
         from rocketmq_py import Message
 
         producer = Producer(sys.argv[1], group="of-the-parent")
         producer.send(Message("T", b"x"))
         sockets = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if fd > "2"}
-        connections = producer._target.client.connections.open_connections()
+        connections = core_of(producer._target).connections.open_connections()
         wanted = {os.readlink(f"/proc/self/fd/{one._wire._socket.fileno()}") for one in connections}
         child = os.fork()
         if not child:
@@ -171,12 +173,12 @@ FETCHED = """
     with client.producer("g") as producer:
         for _ in range(20):
             producer.send(Message("T", b"x"), queue=producer.queues("T")[0])
-    consumer = client.lite_pull_consumer("lite-pull", consume_from="first")
+    consumer = client.lite_pull_consumer("lite-pull", consume_from="earliest")
     consumer.subscribe("T")
-    pop = client.pop_consumer("pop", consume_from="first")
+    pop = client.pop_consumer("pop", consume_from="earliest")
     pop.subscribe("T")
     reader = client.reader()
-    stream = reader.open("T", start="beginning")
+    stream = reader.open("T", start="earliest")
     next(stream)
     # The same as interrupted calls.
     consumer._undelivered.items.extend(consumer._call(consumer._target.poll))

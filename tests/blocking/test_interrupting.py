@@ -9,10 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from rocketmq_py import ConsumeFrom, Message, ReceivedMessage, StartPosition, TransactionState
+from rocketmq_py import Message, ReceivedMessage, TransactionState
 from rocketmq_py.blocking import (
     Admin,
-    BatchingProducer,
     Client,
     LitePullConsumer,
     PopConsumer,
@@ -27,7 +26,7 @@ from tests.leftovers import Leftovers
 pytestmark = pytest.mark.long
 
 BODIES = {b"%d" % number for number in range(60)}
-FIRST = ConsumeFrom.FIRST
+FIRST = "earliest"
 
 
 class Interruptions:
@@ -111,7 +110,7 @@ def test_opening_sending_and_closing(address: str, interruptions: Interruptions)
             producer.flush()
             future.result()
             producer.queues("T")
-            with BatchingProducer(client, group="b") as batching:
+            with Producer(client, group="b", linger=0.005) as batching:
                 send(batching.send)
                 batching.send_all([Message("T", b"together")])
             transactions = client.transaction_producer("t", lambda _: TransactionState.UNKNOWN)
@@ -123,7 +122,7 @@ def test_opening_sending_and_closing(address: str, interruptions: Interruptions)
         assert interrupt_each_wait(interruptions, use, check) > 10
     with (
         Reader(address) as reader,
-        reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages,
+        reader.open("T", start="earliest", stop_at_end=True) as messages,
     ):
         stored = [message.body for message in messages]
     assert len(acknowledged) > 10
@@ -135,7 +134,7 @@ def test_reading_and_administering(address: str, interruptions: Interruptions) -
 
     def use() -> None:
         with Reader(address) as reader:
-            with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
+            with reader.open("T", start="earliest", stop_at_end=True) as messages:
                 assert {message.body for message in messages} == BODIES
             (queue, *_) = reader.offsets("T")
             assert all(message.queue == queue for message in reader.range(queue))

@@ -18,8 +18,8 @@ import trio
 import trio.testing
 
 import rocketmq_py
-from rocketmq_py import Message, MessageQueue, SelectByHash, SendResult
-from rocketmq_py.blocking import BatchingProducer, Client, Producer, Reader
+from rocketmq_py import Message, MessageQueue, SendResult
+from rocketmq_py.blocking import Client, Producer, Reader
 from rocketmq_py.blocking.futures import ThreadFuture
 from rocketmq_py.errors import (
     ClosedError,
@@ -30,8 +30,9 @@ from rocketmq_py.errors import (
     ReplyTimeoutError,
     RocketMQError,
 )
-from rocketmq_py.handoff.trio_thread import in_trio_thread
+from rocketmq_py.handoff.callback_thread import in_trio_thread
 from rocketmq_py.producer import ProducerHook, SendContext
+from rocketmq_py.selectors import SelectByHash
 from tests.blocking.conftest import BrokerThread, count, no_collection
 
 
@@ -93,15 +94,11 @@ def test_values_of_producers_are_read_in_the_trio_thread(
         return property(lambda _: places.update({name: in_trio_thread()}) or 0)
 
     monkeypatch.setattr(rocketmq_py.Producer, "statistics", note("statistics"))
-    for name in ("statistics", "pending", "buffered_bytes"):
-        monkeypatch.setattr(rocketmq_py.BatchingProducer, name, note(f"batching.{name}"))
-    with client.producer("g") as producer, client.batching_producer("g") as batching:
-        for read in (producer, batching):
-            assert read.statistics == 0  # type: ignore[comparison-overlap]
-        assert batching.pending == batching.buffered_bytes == 0
-    assert places == dict.fromkeys(
-        ["statistics", "batching.statistics", "batching.pending", "batching.buffered_bytes"], True
-    )
+    monkeypatch.setattr(rocketmq_py.Producer, "in_flight", note("in_flight"))
+    with client.producer("g") as producer:
+        values: list[object] = [producer.statistics, producer.in_flight]
+    assert values == [0, 0]
+    assert places == {"statistics": True, "in_flight": True}
 
 
 def test_requests_count_as_in_flight(client: Client) -> None:
@@ -113,29 +110,66 @@ def test_requests_count_as_in_flight(client: Client) -> None:
         assert producer.in_flight == 0
 
 
-def test_queued_messages_of_batches_count_as_pending(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    with client.batching_producer("g", linger=10_000.0) as producer:
+def test_queued_messages_of_batches_count_as_in_flight(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.producer("g", linger=10_000.0) as producer:
         may_go = trio.Event()
-        submit = producer._target.submit
+        accept = producer._target._accept
 
-        async def submit_later(*arguments: Any, **named: Any) -> object:
+        async def accept_later(*arguments: Any) -> object:
             await may_go.wait()
-            return await submit(*arguments, **named)
+            return accept(*arguments)
 
-        monkeypatch.setattr(producer._target, "submit", submit_later)
+        monkeypatch.setattr(producer._target, "_accept", accept_later)
         futures = [producer.submit(Message("T", b"x")) for _ in range(3)]
-        assert producer.pending == 3
+        assert producer.in_flight == 3
         producer._thread.post(may_go.set)
-        assert producer.pending == 3
+        assert producer.in_flight == 3
         producer._thread.call(trio.testing.wait_all_tasks_blocked)
-        assert producer.pending == 3
+        assert producer.in_flight == 3
         producer.flush()
         assert all(future.done() for future in futures)
-        assert producer.pending == 0
+        assert producer.in_flight == 0
+
+
+@pytest.mark.parametrize("way", ["send", "send_all"])
+def test_messages_that_still_wait_are_stored_before_later_ones(
+    client: Client, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    with client.producer("g", linger=0.0) as producer:
+        queue = producer.queues("T")[0]
+        may_go, accept = trio.Event(), producer._target._accept
+
+        async def accept_later(*arguments: Any) -> object:
+            await may_go.wait()
+            return accept(*arguments)
+
+        def accept_first_later(*arguments: Any) -> object:
+            monkeypatch.setattr(producer._target, "_accept", accept)
+            return accept_later(*arguments)
+
+        def send_last() -> int:
+            message = Message("T", b"last")
+            if way == "send":
+                return producer.send(message, queue=queue).queue_offset
+            (outcome,) = producer.send_all([message], queues=[queue])
+            assert isinstance(outcome, SendResult)
+            return outcome.queue_offset
+
+        monkeypatch.setattr(producer._target, "_accept", accept_first_later)
+        earlier = [producer.submit(Message("T", b"x"), queue=queue) for _ in range(3)]
+        with ThreadPoolExecutor(1) as pool:
+            last = pool.submit(send_last)
+            while len(producer._send_queue._queue) < 3 and not last.done():
+                producer._thread.call(trio.lowlevel.checkpoint)
+            producer._thread.post(may_go.set)
+            assert [one.result().queue_offset for one in earlier] == [0, 1, 2]
+            assert last.result() == 3
 
 
 def test_batched_messages_have_timeouts(client: Client, unused_address: str) -> None:
-    with client.batching_producer("g") as producer:
+    with client.producer("g", linger=0.005) as producer:
         assert producer.submit(Message("T", b"x"), timeout=5).result()
         for timeout in ("soon", -1):
             with pytest.raises(ConfigurationError, match="timeout"):
@@ -218,7 +252,7 @@ def test_message_larger_than_the_limit_is_sent_alone(client: Client) -> None:
 class BlockingHook(ProducerHook):
     """A hook that blocks the trio thread until it is released."""
 
-    def __init__(self, producer: Producer | BatchingProducer) -> None:
+    def __init__(self, producer: Producer) -> None:
         self.is_blocking, self.go_on = threading.Event(), threading.Event()
         producer.add_hook(self)
 
@@ -361,7 +395,7 @@ class RunInTrioThread(ProducerHook):
 def test_waiting_in_the_trio_thread_is_refused(address: str, client: Client) -> None:
     with (
         client.producer("g") as producer,
-        client.batching_producer("g") as batching,
+        client.producer("g", linger=0.005) as batching,
         client.reader() as reader,
     ):
         batch = [Message("T", b"x")]
@@ -406,8 +440,7 @@ def test_waiting_in_the_trio_thread_is_refused(address: str, client: Client) -> 
 
 
 def test_close_waits_for_sends_in_flight(client: Client) -> None:
-    producer = client.producer("g", send_timeout=60.0)
-    producer._target.close_timeout = 60.0  # long enough for a busy machine
+    producer = client.producer("g", send_timeout=60.0, close_timeout=60.0)  # for a busy machine
     futures = [producer.submit(Message("T", b"x")) for _ in range(2000)]
     producer.close()
     assert all(future.done() for future in futures)
@@ -421,7 +454,7 @@ def test_close_waits_for_sends_in_flight(client: Client) -> None:
 
 def test_closing_the_client_closes_its_producers_and_readers(address: str) -> None:
     client = Client(address)
-    producer, batching, reader = client.producer("g"), client.batching_producer("g"), client.reader()
+    producer, batching, reader = client.producer("g"), client.producer("g", linger=0.005), client.reader()
     futures = [one.submit(Message("T", b"x")) for one in (producer, batching) for _ in range(100)]
     client.close()
     assert not any(one.is_open for one in (producer, batching, reader))
@@ -460,9 +493,9 @@ def test_second_close_waits_for_the_first(client: Client) -> None:
 
     async def close_twice() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(producer.end)
+            nursery.start_soon(producer._end)
             await producer._closing.wait()
-            await producer.end()  # no message is submitted any more, so no other call waits for the close
+            await producer._end()  # no message is submitted any more, so no other call waits for the close
 
     producer._thread.call(close_twice)
     assert not producer.is_open
@@ -483,8 +516,8 @@ def test_drain_may_find_the_producer_closed_by_another_call(
 
     async def close_twice() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(producer.end)
-            nursery.start_soon(producer.end)
+            nursery.start_soon(producer._end)
+            nursery.start_soon(producer._end)
 
     producer._thread.call(close_twice)
     assert not producer.is_open
@@ -492,7 +525,7 @@ def test_drain_may_find_the_producer_closed_by_another_call(
 
 def test_closed_objects_raise_closed_error(address: str) -> None:
     client = Client(address)
-    producer, batching, reader = client.producer("g"), client.batching_producer("g"), client.reader()
+    producer, batching, reader = client.producer("g"), client.producer("g", linger=0.005), client.reader()
     message = Message("T", b"x")
     alone = Producer(address)
     alone.close()
@@ -516,7 +549,7 @@ def test_closed_objects_raise_closed_error(address: str) -> None:
 
 
 def test_wrong_types_raise_errors_that_name_them(client: Client) -> None:
-    with client.producer("g") as producer, client.batching_producer("g") as batching:
+    with client.producer("g") as producer, client.producer("g", linger=0.005) as batching:
         for one in (producer, batching):
             with pytest.raises(InvalidMessageError, match="message must be a Message, not bytes"):
                 one.submit(b"x")  # type: ignore[arg-type]
@@ -524,7 +557,7 @@ def test_wrong_types_raise_errors_that_name_them(client: Client) -> None:
         for no_list in ("x", Message("T", b"x"), 5):
             with pytest.raises(ConfigurationError, match="messages must be a list of Message"):
                 batching.send_all(no_list)  # type: ignore[arg-type]
-        for kind in (Producer, BatchingProducer, Reader):
+        for kind in (Producer, Reader):
             for wrong in (5, ["127.0.0.1:1"], producer, rocketmq_py.Client("127.0.0.1:1")):
                 with pytest.raises(
                     ConfigurationError, match=r"address .* or a rocketmq_py\.blocking\.Client"
@@ -539,7 +572,7 @@ def test_producers_with_their_own_clients(address: str) -> None:
 
 
 def test_unreachable_name_server_raises(unused_address: str) -> None:
-    with Producer(unused_address, group="g") as producer:
+    with Producer(unused_address, group="g", send_timeout=0.3) as producer:
         with pytest.raises(NameServerError):
             producer.send(Message("T", b"x"))
         with pytest.raises(NameServerError):
@@ -548,7 +581,7 @@ def test_unreachable_name_server_raises(unused_address: str) -> None:
 
 def test_a_broker_that_goes_away(client: Client) -> None:
     broker = BrokerThread()
-    with Producer(broker.start(), group="g", retries=0, retries_pipelined=0) as producer:
+    with Producer(broker.start(), group="g", retries=0) as producer:
         producer.send(Message("T", b"x"))
         broker.stop()
         futures = [producer.submit(Message("T", b"x"), timeout=1) for _ in range(10)]
@@ -559,7 +592,7 @@ def test_a_broker_that_goes_away(client: Client) -> None:
 
 
 def test_send_all_keeps_the_order_of_outcomes(client: Client) -> None:
-    with client.batching_producer("g", max_message_size=100_000) as producer:
+    with client.producer("g", linger=0.005, max_message_size=100_000) as producer:
         messages = [Message("T", body(number)) for number in range(3000)]
         messages[7] = Message("T", bytes(100_001))
         messages[2000] = Message("T", bytes(100_002))
@@ -570,13 +603,13 @@ def test_send_all_keeps_the_order_of_outcomes(client: Client) -> None:
         ids = [outcome.message_id for outcome in outcomes if isinstance(outcome, SendResult)]
         assert len(set(ids)) == 2998
         assert producer.statistics.sent == 2998
-        assert producer.pending == producer.buffered_bytes == 0
+        assert producer.in_flight == producer.statistics.in_flight_bytes == 0
     stored = sorted(int(one) for queue in bodies(client, "T") for one in queue)
     assert stored == [number for number in range(3000) if number not in (7, 2000)]
 
 
 def test_send_all_to_queues(client: Client) -> None:
-    with client.batching_producer("g") as producer:
+    with client.producer("g", linger=0.005) as producer:
         assert producer.send_all([]) == []
         producer.send(Message("T", b"first"))
         with client.producer("g") as single:
@@ -595,7 +628,7 @@ def test_send_all_to_queues(client: Client) -> None:
 
 
 def test_batches_of_many_threads(client: Client) -> None:
-    with client.batching_producer("g", max_buffered_bytes=20_000) as producer:
+    with client.producer("g", linger=0.005, max_in_flight_bytes=20_000) as producer:
 
         def hammer(number: int) -> int:
             rng = random.Random(number)
@@ -608,7 +641,7 @@ def test_batches_of_many_threads(client: Client) -> None:
 
 
 def test_flushing_does_not_wait_for_the_linger(client: Client) -> None:
-    with client.batching_producer("g", linger=10_000.0) as producer:
+    with client.producer("g", linger=10_000.0) as producer:
         futures = [producer.submit(Message("T", body(number))) for number in range(10)]
         producer.flush()
         assert all(future.done() for future in futures)
@@ -637,9 +670,9 @@ def test_64_threads_send_read_and_close(address: str) -> None:
                     own.send(Message("T", b"3")),
                     *own.send_batch([Message("T", b"4"), Message("T", b"5")]),
                 ]
-                with client.reader() as reader:
+                with client.admin() as admin:
                     for result in sent:
-                        assert reader.message(result.offset_message_id) is not None
+                        assert admin.messages.get(result.offset_message_id) is not None
             ids.extend(result.offset_message_id for result in sent)
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(64)]

@@ -62,9 +62,10 @@ class OfflineBroker:
         self.name_server = NameServer()
         self.name_server_dispatch = Dispatcher()
         self.name_server_dispatch.add(self.name_server.handlers())
+        self.reachable_name_servers = [self.name_server]
         self.broker = Broker(
             config,
-            lambda: [self.name_server],
+            lambda: self.reachable_name_servers,
             lambda: START_MS + int(trio.current_time() * 1000),
             random.Random(1),
         )

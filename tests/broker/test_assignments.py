@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.broker.assignments import averagely, by_circle
+from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import (
@@ -89,6 +91,37 @@ async def test_a_query_that_cannot_be_answered_has_no_assignments(
 async def test_a_broadcasting_member_is_assigned_all_queues(client: OfflineClient) -> None:
     client.send("t")
     assert queues(client, message_model="BROADCASTING") == [0, 1, 2, 3]
+
+
+async def test_queues_of_all_brokers_are_assigned(client: OfflineClient, broker: OfflineBroker) -> None:
+    client.send("t")
+    await join(broker, "a", "b")
+    other = BrokerConfig(broker_name="broker-b")
+    broker.name_server.register(other, "127.0.0.1:1", [TopicConfig("t", 4, 4)])
+
+    def assigned(client_id: str) -> list[tuple[str, int]]:
+        found = assignments(client, client_id=client_id) or ()
+        return sorted([(each.message_queue.broker_name, each.message_queue.queue_id) for each in found])
+
+    assert [assigned(each) for each in "ab"] == [
+        [("broker-a", number) for number in range(4)],
+        [("broker-b", number) for number in range(4)],
+    ]
+    set_mode(client)
+    assert assigned("a") == assigned("b") == [("broker-a", -1), ("broker-b", -1)]
+    broker.name_server.unregister("broker-b")
+    assert assigned("a") == [("broker-a", -1)]
+
+
+async def test_without_name_servers_the_known_queues_are_assigned(
+    client: OfflineClient, broker: OfflineBroker
+) -> None:
+    client.send("t")
+    await join(broker, "a")
+    assert queues(client) == [0, 1, 2, 3]
+    broker.reachable_name_servers.clear()
+    assert queues(client) == [0, 1, 2, 3]
+    assert queues(client, topic="unseen") is None
 
 
 async def test_set_message_request_mode_switches_a_group_to_pop(

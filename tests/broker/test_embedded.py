@@ -17,6 +17,7 @@ from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.protocol.command import Command, Serialization, encode_request
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting import Connection, Deadlines, Handler
+from tests.environment import created
 
 SEND = {
     "a": "g", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "5", "h": "0", "i": "",
@@ -53,7 +54,7 @@ async def connected(
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 async def test_a_message_is_sent_and_pulled(serialization: Serialization, host: str) -> None:
     async with (
-        EmbeddedBroker(host, rng=random.Random(1)) as broker,
+        created(EmbeddedBroker, host, rng=random.Random(1)) as broker,
         connected(broker.name_server_address, serialization) as name_server,
         connected(broker.broker_address, serialization) as connection,
     ):

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from rocketmq_py import Client, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli import main
+from rocketmq_py.client import core_of
 from tests.cli.command import ENVIRONMENT, Ended, Running, start_command
 
 StartCli = Callable[..., Awaitable[Running]]
@@ -111,7 +112,7 @@ def threaded_member(run_in_thread: RunInThread) -> StartMember:
                 nursery.start_soon(consumer.run, handle)
                 while not consumer.statistics.queues:
                     await trio.sleep(0.01)
-                yield client.client_id
+                yield core_of(client).client_id
                 nursery.cancel_scope.cancel()
 
         return run_in_thread(opened)
@@ -123,8 +124,10 @@ def threaded_member(run_in_thread: RunInThread) -> StartMember:
 def restore_logging() -> Iterator[None]:
     """Restore the logging setup, which commands in this process change."""
     logger = logging.getLogger("rocketmq_py")
-    level, handlers = logger.level, list(logger.handlers)
+    consumer_logger = logging.getLogger("rocketmq_py.consumer")
+    level, handlers, filters = logger.level, list(logger.handlers), list(consumer_logger.filters)
     yield
+    consumer_logger.filters[:] = filters
     logger.setLevel(level)
     logger.handlers[:] = handlers
 
@@ -170,7 +173,8 @@ def invoke_with_files(
 
 
 @pytest.fixture
-def unused_address() -> str:
-    """An address that refuses connections."""
+def unused_address(default_timeouts: Callable[[float], None]) -> str:
+    """An address that refuses connections. Requests to it fail after 0.2 s."""
+    default_timeouts(0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"

@@ -197,8 +197,9 @@ def _load() -> None:
         importlib.import_module(module.name)
     for name in ("rich.progress", "rich.table", "rocketmq_py.broker"):
         importlib.import_module(name)
-    for name in rocketmq_py.__all__:
-        getattr(rocketmq_py, name)
+    package = importlib.import_module("rocketmq_py")
+    for name in package.__all__:
+        getattr(package, name)
     gc.freeze()  # excludes these modules from garbage collection in the forks
 
 

@@ -16,8 +16,8 @@ import trio
 
 from rocketmq_py import Client, Message, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer import ConsumeFrom
 from rocketmq_py.credentials import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, Credentials
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.protocol.command import Command
@@ -87,7 +87,7 @@ async def hostile_cluster() -> AsyncIterator[HostileCluster]:
                     refusing_name_server=refusing_name_server,
                     refusing_address=refusing,
                     broker=hostile_broker,
-                    client_id=_rewritten(client.client_id, CONTROLS),
+                    client_id=_rewritten(core_of(client).client_id, CONTROLS),
                     message_id=message_id,
                 )
                 consumer.stop()
@@ -174,7 +174,7 @@ async def _populate(client: Client) -> str:
         async with client.reader() as reader:
             await reader.commit(REPLIERS, dict.fromkeys(await reader.offsets(TOPIC), 0))
         async with (
-            client.push_consumer(GROUP, consume_from=ConsumeFrom.FIRST, max_reconsume_times=0) as consumer,
+            client.push_consumer(GROUP, consume_from="earliest", max_reconsume_times=0) as consumer,
             trio.open_nursery() as nursery,
         ):
             consumer.subscribe(TOPIC)

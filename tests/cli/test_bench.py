@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 
 import pytest
 import trio
 import trio.testing
 
-from rocketmq_py import Client, StartPosition
+from rocketmq_py import Client
 from rocketmq_py.cli.bench_loop import LatencyRecorder, Measurement
 from rocketmq_py.cli.send_statistics import RateLimit
 from tests.cli.conftest import Invoke
@@ -26,7 +27,7 @@ async def sizes_of(address: str) -> list[int]:
     async with (
         Client(address) as client,
         client.reader() as reader,
-        reader.open("Bench", start=StartPosition.BEGINNING, stop_at_end=True) as messages,
+        reader.open("Bench", start="earliest", stop_at_end=True) as messages,
     ):
         return [len(message.body) async for message in messages]
 
@@ -40,7 +41,7 @@ def test_produce_sends_count_messages_in_each_mode(
     trio.run(create, threaded_broker)
     ended = invoke(
         *("bench", "produce", "-t", "Bench", "-c", "30", "--size", "5-9", "--way", *way),
-        *("-o", "json", "-n", threaded_broker),
+        *("--json", "-n", threaded_broker),
     )
     assert (ended.code, ended.err) == (0, "")
     value = json.loads(ended.out)
@@ -67,7 +68,7 @@ def test_produce_stops_after_a_duration_and_keeps_a_rate(invoke: Invoke, threade
 
 def test_consume_reads_existing_messages_or_joins_a_group(invoke: Invoke, threaded_broker: str) -> None:
     trio.run(create, threaded_broker)
-    at = ("-o", "json", "-n", threaded_broker)
+    at = ("--json", "-n", threaded_broker)
     assert invoke("bench", "produce", "-t", "Bench", "-c", "50", "--size", "7", *at).code == 0
     read = json.loads(invoke("bench", "consume", "-t", "Bench", *at).out)
     assert (read["messages"], read["bytes"], read["group"]) == (50, 350, None)
@@ -82,20 +83,25 @@ def test_consume_reads_existing_messages_or_joins_a_group(invoke: Invoke, thread
 def test_produce_exits_with_1_if_sends_fail(invoke: Invoke, threaded_broker: str) -> None:
     trio.run(create, threaded_broker)
     assert invoke("topic", "alter", "Bench", "--permission", "R", "-n", threaded_broker).code == 0
-    ended = invoke("bench", "produce", "-t", "Bench", "-c", "3", "-o", "json", "-n", threaded_broker)
+    ended = invoke("bench", "produce", "-t", "Bench", "-c", "3", "--json", "-n", threaded_broker)
     assert ended.code == 1
     assert "Bench" in ended.err
 
 
 @pytest.mark.parametrize("command", [("produce",), ("consume",), ("consume", "-G", "g", "-c", "1")], ids=str)
 def test_a_missing_topic_or_cluster_is_one_line(
-    invoke: Invoke, threaded_broker: str, unused_address: str, command: tuple[str, ...]
+    invoke: Invoke,
+    threaded_broker: str,
+    unused_address: str,
+    command: tuple[str, ...],
+    default_timeouts: Callable[[float], None],
 ) -> None:
     arguments = ("bench", *command, "-t", "Nope")
     if command[0] == "consume":  # a send creates the topic
         missing = invoke(*arguments, "-n", threaded_broker)
         assert (missing.code, missing.out) == (1, b"")
         assert missing.err == f"rocketmq-py: topic 'Nope' does not exist (asked {threaded_broker})\n"
+    default_timeouts(0.2)
     ended = invoke(*arguments, "-n", unused_address)
     assert (ended.code, ended.out) == (1, b"")
     assert ended.err.startswith("rocketmq-py: no name server answered")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import trio
 
 from rocketmq_py import Client, Message, blocking
-from rocketmq_py.admin import ResetTo
+from rocketmq_py.client import core_of
 from rocketmq_py.testing import run_cluster
 from tests.cli.conftest import Invoke
 
@@ -26,9 +26,9 @@ async def prepare(address: str) -> None:
     ):
         await admin.groups.create(GROUP)
         for topic in (TOPIC, DEAD):
-            for queue in (await client.routes.get(topic)).write_queues:
+            for queue in (await core_of(client).routes.get(topic)).write_queues:
                 await producer.send(Message(topic, b"x", keys="k"), queue=queue)
-        await admin.offsets.reset(GROUP, TOPIC, ResetTo.earliest())
+        await admin.offsets.reset(GROUP, TOPIC, "earliest")
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,12 @@ def cluster_with_a_broker_down() -> Iterator[str]:
             yield cluster.name_server_address
 
 
+@pytest.fixture(autouse=True)
+def short_default_timeouts(default_timeouts: Callable[[float], None]) -> None:
+    """Do not wait for long for the broker that is down."""
+    default_timeouts(1.0)
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [
@@ -54,7 +60,7 @@ def cluster_with_a_broker_down() -> Iterator[str]:
         ("group list", UP),
         (f"group describe {GROUP}", UP),
         ("group create new", UP),
-        (f"group alter {GROUP} --retries 3", UP),
+        (f"group alter {GROUP} --max-reconsume-times 3", UP),
         (f"group reset {GROUP} --to latest --dry-run", UP),
         (f"group reset {GROUP} --topic {TOPIC} --to latest --yes", UP),
         (f"group reset {GROUP} --to earliest --yes", UP),
@@ -67,13 +73,13 @@ def cluster_with_a_broker_down() -> Iterator[str]:
         ("top --once --interval 0.1", [TOPIC, GROUP]),
     ],
 )
-@pytest.mark.parametrize("form", ["json", "wide"])
+@pytest.mark.parametrize("form", ["json", pytest.param("wide", marks=pytest.mark.long)])
 def test_results_of_the_other_brokers_are_printed(
     invoke: Invoke, cluster_with_a_broker_down: str, command: str, words: list[str], form: str
 ) -> None:
     if form == "wide" and command.startswith(("topic create", "group create")):
         command = command.replace("ew", "ewer")
-    ended = invoke(*command.split(), "-o", form, "-n", cluster_with_a_broker_down)
+    ended = invoke(*command.split(), f"--{form}", "-n", cluster_with_a_broker_down)
     assert ended.code == 1
     (line,) = ended.err.splitlines()
     assert line.startswith("rocketmq-py: ")
@@ -94,7 +100,7 @@ def test_results_of_the_other_brokers_are_printed(
 def test_results_contain_the_items_of_the_other_brokers(
     invoke: Invoke, cluster_with_a_broker_down: str, command: str, counts: int
 ) -> None:
-    ended = invoke(*command.split(), "-o", "json", "-n", cluster_with_a_broker_down)
+    ended = invoke(*command.split(), "--json", "-n", cluster_with_a_broker_down)
     assert len(json.loads(ended.out)) == counts
 
 
@@ -116,10 +122,10 @@ def test_a_check_with_a_failed_broker_says_that_the_lag_is_incomplete(
     ended = invoke(*check)
     assert (ended.code, ended.err) == (code, "")
     assert reason in ended.out.decode()
-    ended = invoke(*check, "-o", "prometheus")
+    ended = invoke(*check, "--prometheus")
     assert ended.code == code
     assert ended.err.startswith(f"rocketmq-py: {reason}")
-    ended = invoke(*check, "-o", "json")
+    ended = invoke(*check, "--json")
     assert (ended.code, ended.err) == (code, "")
     assert json.loads(ended.out)["reason"].startswith(reason)
 

@@ -11,10 +11,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from rocketmq_py import Client
 from rocketmq_py.address import split_address
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli import main
 from rocketmq_py.cli.cluster_access import Access, access_options
+from rocketmq_py.client import core_of
 from tests.cli.command import run_cli
 from tests.remoting.socks_server import socks_server
 
@@ -59,7 +61,7 @@ async def test_every_command_signs_its_requests(guarded: str, env: dict[str, str
     ):
         ended = await run_cli(*arguments, *access, env=env)
         assert ended.code == 0, ended.err
-    tailed = await run_cli("tail", "-t", "T", "-o", "beginning", "-e", *access, env=env)
+    tailed = await run_cli("tail", "-t", "T", "-o", "earliest", "-e", *access, env=env)
     assert (tailed.code, tailed.out) == (0, b"hello\n")
     in_environment = {**env, "ROCKETMQ_ACCESS_KEY": "alice", "ROCKETMQ_SECRET_KEY": SECRET}
     ended = await run_cli("topic", "describe", "T", "-n", guarded, env=in_environment)
@@ -146,7 +148,7 @@ async def test_named_clusters_are_set_used_and_shown(guarded: str, env: dict[str
     created = await run_cli("topic", "create", "T", "-C", "prod", env=env)
     assert (created.code, created.err) == (0, "")
     assert (await run_cli("config", "use", "prod", env=env)).code == 0
-    described = await run_cli("topic", "describe", "T", "-o", "json", env=env)
+    described = await run_cli("topic", "describe", "T", "--json", env=env)
     assert json.loads(described.out)["topic"] == "T"
     outside = await run_cli("topic", "describe", "tenant%T", "-C", "prod", "--namespace", "other", env=env)
     assert outside.code == 1
@@ -235,6 +237,7 @@ def test_options_environment_and_configuration_set_all_of_the_access(tmp_path: P
     texts = {
         "access_key": "alice", "secret_key": f"@{secret}", "security_token": "a-token", "ca": str(file),
         "cert": str(file), "key": str(file), "proxy": f"@{proxy}", "namespace": "tenant",
+        "namespace_v2": "rmq-cn-1",
     }  # fmt: skip
     addresses, flags = "a:1;b:2", ("tls", "insecure")
     arguments: list[str] = []
@@ -277,6 +280,58 @@ def test_a_cluster_of_the_command_line_takes_precedence_over_the_environment(
     }
     access = access_with(*arguments, env=env)
     assert (access.name_servers, access.namespace) == (address, namespace)
+
+
+ENDPOINT = "http://MQ_INST_1_Ab.example.com:8080"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "namespace", "namespace_v2"),
+    [
+        (["-n", ENDPOINT], "MQ_INST_1_Ab", ""),
+        (["-C", "prod"], "MQ_INST_1_Ab", ""),
+        (["-C", "none"], "", ""),
+        (["-n", ENDPOINT, "--namespace", ""], "", ""),
+        (["-n", ENDPOINT, "--namespace", "own", "--namespace-v2", "rmq-cn-1"], "own", "rmq-cn-1"),
+        (["-C", "second"], "", "rmq-cn-2"),
+    ],
+    ids=str,
+)
+def test_the_namespaces_of_an_endpoint(
+    tmp_path: Path, arguments: list[str], namespace: str, namespace_v2: str
+) -> None:
+    file = tmp_path / "config.toml"
+    env = {"ROCKETMQ_CONFIG": str(file)}
+    settings = {
+        "prod": [f"name_servers={ENDPOINT}/"],
+        "second": ["name_servers=https://rmq-cn-2.example.com:8080", "namespace_v2=rmq-cn-2"],
+    }
+    for name, values in settings.items():
+        assert CliRunner().invoke(main, ["config", "set", name, *values], env=env).exit_code == 0
+    file.write_text(f"{file.read_text()}\n[clusters.none]\nname_servers = '{ENDPOINT}'\nnamespace = ''\n")
+    access = access_with(*arguments, env=env)
+    client = Client(access.name_servers, **access.client_options())
+    assert (core_of(client).namespace.name, client.settings.namespace_v2) == (namespace, namespace_v2)
+
+
+@pytest.mark.parametrize("name", ["MQREST", "mqrest"])
+def test_an_endpoint_of_the_http_product_is_a_usage_error(name: str) -> None:
+    ended = CliRunner().invoke(main, ["topic", "list", "-n", f"http://1.{name}.cn-x.example.com"])
+    assert ended.exit_code == 2
+    assert "use the TCP endpoint" in " ".join(ended.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "address", ["a", "http://1.mqrest.cn-x.example.com:80", "http://a:1/b;c:1;http://d:1/e"]
+)
+def test_a_cluster_with_an_invalid_address_is_not_stored(tmp_path: Path, address: str) -> None:
+    file = tmp_path / "config.toml"
+    ended = CliRunner().invoke(
+        main, ["config", "set", "prod", f"name_servers={address}"], env={"ROCKETMQ_CONFIG": str(file)}
+    )
+    assert ended.exit_code == 2
+    assert "name_servers: " in ended.stderr
+    assert not file.exists()
 
 
 def test_a_private_key_without_its_certificate_is_a_usage_error(env: dict[str, str], tmp_path: Path) -> None:

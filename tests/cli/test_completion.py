@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.protocol.bodies import MASTER_ID, TopicList
 from rocketmq_py.protocol.command import Command
@@ -21,8 +22,8 @@ from tests.cli.conftest import Invoke
 async def test_shells_complete_commands_topics_and_groups(address: str, shell: str) -> None:
     async with Client(address) as client, client.admin() as admin:
         await admin.topics.create("Orders", queues=1)
-        ((_, broker),) = (await client.name_servers.cluster_info()).broker_addr_table.items()
-        await client.brokers.create_topic(broker.broker_addrs[MASTER_ID], "%RETRY%billing", queues=1)
+        ((_, broker),) = (await core_of(client).name_servers.cluster_info()).broker_addr_table.items()
+        await core_of(client).brokers.create_topic(broker.broker_addrs[MASTER_ID], "%RETRY%billing", queues=1)
     for words, prefix, wanted in (
         ("rocketmq-py topic", "des", "describe"),
         ("rocketmq-py", "to", "topic"),

@@ -92,9 +92,30 @@ def test_set_changes_a_file_of_any_form(file: Path, text: str) -> None:
     run_config("set", "a", "ca=z", "namespace=n")
     run_config("set", "c", "ca=w")
     run_config("use", "b")
-    expected = {"a": {"ca": "z", "namespace": "n"}, "b": {"ca": "y"}, "c": {"ca": "w"}}
+    z, w = (str(Path(name).absolute()) for name in "zw")
+    expected = {"a": {"ca": z, "namespace": "n"}, "b": {"ca": "y"}, "c": {"ca": w}}
     assert content(file)["clusters"] == expected
     assert content(file)["current"] == "b"
+
+
+def test_files_are_stored_with_absolute_paths(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret").write_text("hunter2")
+    names = ("ca", "cert", "key")
+    for name in names:
+        (tmp_path / name).touch()
+    run_config("set", "prod", *[f"{name}={name}" for name in names], "secret_key=@secret", "proxy=@./secret")
+    assert content(file)["clusters"]["prod"] == {
+        **{name: str(tmp_path / name) for name in names},
+        "secret_key": f"@{tmp_path / 'secret'}",
+        "proxy": f"@{tmp_path / 'secret'}",
+    }
+    run_config("set", "prod", "ca=", "secret_key=secret", "proxy=socks5://h:1")
+    settings = content(file)["clusters"]["prod"]
+    assert "ca" not in settings
+    assert (settings["secret_key"], settings["proxy"]) == ("secret", "socks5://h:1")
 
 
 @pytest.mark.parametrize("leftover", ["file", "link"])
@@ -145,12 +166,15 @@ async def test_many_sets_at_once_all_count(file: Path) -> None:
 
 def test_secrets_are_asked_for_before_the_lock_is_taken(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def prompt(*_: object, **__: object) -> str:
-        run_config("set", "meanwhile", "ca=x")  # would wait forever for a lock that this command holds
+        run_config("set", "meanwhile", "namespace=x")  # would wait forever for a lock that this command holds
         return "very-secret"
 
     monkeypatch.setattr("click.prompt", prompt)
     run_config("set", "prod", "secret_key=-")
-    assert content(file)["clusters"] == {"meanwhile": {"ca": "x"}, "prod": {"secret_key": "very-secret"}}
+    assert content(file)["clusters"] == {
+        "meanwhile": {"namespace": "x"},
+        "prod": {"secret_key": "very-secret"},
+    }
 
 
 def test_a_file_that_reads_back_differently_is_not_used(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

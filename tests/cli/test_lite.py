@@ -10,6 +10,7 @@ import pytest
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import core_of
 from tests.cli.conftest import Invoke, RunInThread
 
 
@@ -23,9 +24,9 @@ async def broker_with_a_subscriber() -> AsyncIterator[str]:
         async with client.admin() as admin:
             await admin.topics.create("Sessions", queues=1, message_type="LITE")
             await admin.groups.create("agents", attributes={"lite.bind.topic": "Sessions"})
-        async with client.lite_consumer("agents", parent="Sessions") as consumer:
+        async with client.lite_topic_consumer("agents", parent="Sessions") as consumer:
             await consumer.subscribe_lite("s1", "s2")
-            yield f"{broker.name_server_address} {client.client_id}"
+            yield f"{broker.name_server_address} {core_of(client).client_id}"
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_lite_topics_are_described(invoke: Invoke, cluster: tuple[str, str]) -> 
         "TOPIC     EXPIRATION  GROUPS  BROKER    LITE TOPICS",
         "Sessions       never  agents  broker-a            1",
     ]
-    described = json.loads(invoke("lite", "describe", "Sessions", "s1", "-o", "json", *at).out)
+    described = json.loads(invoke("lite", "describe", "Sessions", "s1", "--json", *at).out)
     assert (described["lite_topic"], described["messages"]) == ("s1", 2)
     assert described["brokers"][0]["subscribers"] == {"agents": [client_id]}
     table = invoke("lite", "describe", "Sessions", "s1", *at).out.decode().splitlines()
@@ -54,14 +55,14 @@ def test_lite_topics_are_described(invoke: Invoke, cluster: tuple[str, str]) -> 
     assert len(without) == 2
     brokers = invoke("lite", "brokers", *at).out.decode().splitlines()
     assert brokers[1].split() == ["broker-a", "1", "2", "0", "1", "Sessions"]
-    (broker,) = json.loads(invoke("lite", "brokers", "-o", "json", *at).out)
+    (broker,) = json.loads(invoke("lite", "brokers", "--json", *at).out)
     assert broker["parents"] == [{"topic": "Sessions", "expiration": None, "groups": ["agents"]}]
     subscribed = invoke("lite", "client", "Sessions", "agents", client_id, *at).out.decode().splitlines()
     assert subscribed[1].split()[:3] == [client_id, "broker-a", "2"]
-    assert json.loads(invoke("lite", "client", "Sessions", "agents", client_id, "-o", "json", *at).out)[
+    assert json.loads(invoke("lite", "client", "Sessions", "agents", client_id, "--json", *at).out)[
         "brokers"
     ][0]["lite_topics"] == ["s1", "s2"]
-    assert json.loads(invoke("lite", "describe", "Sessions", "-o", "json", *at).out)["lite_topics"] == {
+    assert json.loads(invoke("lite", "describe", "Sessions", "--json", *at).out)["lite_topics"] == {
         "broker-a": 1
     }
 
@@ -72,7 +73,7 @@ def test_the_lag_of_a_group_is_shown(invoke: Invoke, cluster: tuple[str, str]) -
     assert invoke("send", "-t", "Sessions", "hello", "--lite-topic", "s1", *at).code == 0
     lag = invoke("lite", "lag", "agents", *at)
     assert lag.out.decode().splitlines()[-1].split() == ["total", "-", "0", "-"]  # it has never consumed any
-    report = json.loads(invoke("lite", "lag", "agents", "s1", "-o", "json", *at).out)
+    report = json.loads(invoke("lite", "lag", "agents", "s1", "--json", *at).out)
     assert (report["group"], report["parent"], report["lag"]) == ("agents", "Sessions", 0)
     offered = invoke("lite", "offer", "agents", "--client", client_id, *at)
     assert offered.out == b"group agents: offered on broker-a\n"

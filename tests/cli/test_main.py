@@ -226,10 +226,10 @@ for command in sys.argv[1:]:
     [
         (  # in one process: no command may load any of these modules
             [
-                "topic list -o json",
-                "group list -o json",
-                "broker list -o json",
-                "client list -o json",
+                "topic list --json",
+                "group list --json",
+                "broker list --json",
+                "client list --json",
                 "check lag billing --warn 1 --critical 2",
                 "topic list",
                 "group describe billing",

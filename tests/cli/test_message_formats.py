@@ -126,7 +126,7 @@ def test_a_json_line() -> None:
         ("store_time_ms", 1_700_000_000_005),
         ("born_time_ms", 1_700_000_000_000),
         ("reconsume_times", 2),
-        ("tag", "red"),
+        ("tags", "red"),
         ("keys", ["o-1", "o-2"]),
         ("properties", {"source": "shop", "Ä": "1,2"}),
         ("body", "hello"),

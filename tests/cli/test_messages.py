@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage, SendResult
+from rocketmq_py import Client, Message, ReceivedMessage, SendResult
 from tests.cli.conftest import Invoke, StartMember
 
 
@@ -36,10 +36,11 @@ async def make_dead_letters(
 
     async with (
         Client(address) as client,
-        client.push_consumer(group, consume_from=ConsumeFrom.FIRST, max_reconsume_times=0) as consumer,
+        client.push_consumer(group, consume_from="earliest", max_reconsume_times=0) as consumer,
         client.admin() as admin,
         trio.open_nursery() as nursery,
     ):
+        await admin.groups.create(group)
         consumer.subscribe(topic)
         nursery.start_soon(consumer.run, handler)
         while (await admin.dead_letters.list(group)).total < count:
@@ -48,7 +49,7 @@ async def make_dead_letters(
 
 
 def run_json(invoke: Invoke, address: str, *arguments: str) -> Any:
-    ended = invoke(*arguments, "-n", address, "-o", "json")
+    ended = invoke(*arguments, "-n", address, "--json")
     assert (ended.code, ended.err) == (0, ""), ended.err
     return json.loads(ended.out)
 
@@ -61,7 +62,7 @@ def test_get_and_find_by_ids_offset_and_key(invoke: Invoke, threaded_broker: str
     for how in ((sent.message_id, "-t", "Orders"), (sent.offset_message_id,), ("-t", "Orders", *place)):
         found = run_json(invoke, address, "message", "get", *how)
         assert (found["message_id"], found["offset_message_id"]) == (sent.message_id, sent.offset_message_id)
-        assert (found["body"], found["tag"], found["keys"]) == ("grüß", "A", ["order-1"])
+        assert (found["body"], found["tags"], found["keys"]) == ("grüß", "A", ["order-1"])
         assert (found["properties"], found["broker"]) == ({"colour": "green"}, "broker-a")
         assert found["system_properties"]["KEYS"] == "order-1"
     (by_key,) = run_json(invoke, address, "message", "find", "Orders", "order-1")
@@ -78,6 +79,7 @@ def test_get_and_find_by_ids_offset_and_key(invoke: Invoke, threaded_broker: str
 
 
 def test_missing_messages_and_clients_are_one_line(invoke: Invoke, threaded_broker: str) -> None:
+    assert invoke("group", "create", "billing", "-n", threaded_broker).code == 0
     (sent,) = trio.run(send, threaded_broker, "Orders", Message("Orders", b"x"))
     place = ("-t", "Orders", "--broker", "broker-a", "--queue", "0", "--offset", "9")
     for arguments, error in (
@@ -89,7 +91,9 @@ def test_missing_messages_and_clients_are_one_line(invoke: Invoke, threaded_brok
         (["message", "tracks", "0000", "-t", "Orders"], "message 0000 does not exist"),
         (["message", "consume", sent.offset_message_id, "g", "c"], "not online"),
         (["client", "describe", "missing"], "client 'missing' is not online"),
-        (["dlq", "resend", "missing", "0000", "--yes"], "0000 is not among the newest 0 dead letters"),
+        (["dlq", "list", "missing"], "group 'missing' does not exist"),
+        (["dlq", "resend", "missing", "--all", "--yes"], "group 'missing' does not exist"),
+        (["dlq", "resend", "billing", "0000", "--yes"], "0000 is not among the newest 0 dead letters"),
     ):
         ended = invoke(*arguments, "-n", threaded_broker)
         assert (ended.code, ended.out) == (1, b""), arguments
@@ -108,7 +112,17 @@ def test_tracks_and_trace_of_a_message(invoke: Invoke, threaded_broker: str) -> 
     (event,) = run_json(invoke, threaded_broker, "message", "trace", sent.message_id)
     assert (event["kind"], event["group"], event["success"]) == ("SENT", "senders", True)
     table = invoke("message", "trace", sent.message_id, "-n", threaded_broker).out.decode().splitlines()
-    assert table[0].split() == ["TIME", "KIND", "GROUP", "CLIENT", "MS", "SUCCESS", "RETRIES", "DETAIL"]
+    assert table[0].split() == [
+        "TIME",
+        "KIND",
+        "GROUP",
+        "CLIENT",
+        "MS",
+        "SUCCESS",
+        "RECONSUME",
+        "TIMES",
+        "DETAIL",
+    ]
     assert table[1].split()[2:4] == ["SENT", "senders"]
 
 
@@ -124,13 +138,24 @@ def test_list_and_resend_dead_letters(invoke: Invoke, threaded_broker: str) -> N
     assert title == "billing: 2 dead letters, 1 shown"
     resend = ("dlq", "resend", "billing")
     assert len(run_json(invoke, address, *resend, "--all", "--dry-run")) == 2
-    (again,) = run_json(invoke, address, *resend, first.message_id, "--yes")
-    assert (again["message_id"], again["topic"]) == (first.message_id, "Orders")
-    back = run_json(invoke, address, "message", "get", again["sent_message_id"], "-t", "Orders")
-    assert back["body"] == "1"
-    assert back["properties"] == {"RESENT_FROM": "%DLQ%billing", "RESENT_MESSAGE_ID": first.message_id}
-    assert len(run_json(invoke, address, *resend, "--all", "--yes")) == 2
-    assert run_json(invoke, address, "topic", "describe", "Orders")["messages"] == 5
+    again = run_json(invoke, address, *resend, first.message_id, "--yes")
+    assert again == [{"message_id": first.message_id, "topic": "%RETRY%billing"}]
+    assert run_json(invoke, address, "topic", "describe", "Orders")["messages"] == 2
+    letters = run_json(invoke, address, "dlq", "list", "billing")
+    assert {one["message_id"] for one in letters if one["resent_ms"]} == {first.message_id}
+    rows = invoke("dlq", "list", "billing", "-n", address).out.decode().splitlines()[1:]
+    assert rows[0].split()[-1] == "RESENT"
+    assert sorted(row.split()[-1] == "-" for row in rows[1:]) == [False, True]
+
+    rest = invoke(*resend, "--all", "--yes", "--json", "-n", address)
+    assert (rest.code, [one["message_id"] for one in json.loads(rest.out)]) == (0, [second.message_id])
+    skipped = "rocketmq-py: skipped 1 that were sent again before; --again sends them once more\n"
+    assert rest.err == skipped
+    dry = invoke(*resend, first.message_id, "--dry-run", "--json", "-n", address)
+    assert (dry.code, json.loads(dry.out), dry.err) == (0, [], skipped)
+    to_topic = run_json(invoke, address, *resend, "--all", "--to-topic", "--again", "--yes")
+    assert [one["topic"] for one in to_topic] == ["Orders", "Orders"]
+    assert run_json(invoke, address, "topic", "describe", "Orders")["messages"] == 4
 
 
 def test_dead_letters_are_listed_with_the_reason(invoke: Invoke, threaded_broker: str) -> None:
@@ -143,8 +168,8 @@ def test_dead_letters_are_listed_with_the_reason(invoke: Invoke, threaded_broker
     reason = letter["reason"]
     assert reason.startswith("its body cannot be decoded as dict")
     (_, columns, row) = invoke("dlq", "list", "typed", "-n", address).out.decode().splitlines()
-    assert columns.split()[-2:] == ["BODY", "REASON"]
-    assert row.endswith(reason)
+    assert columns.split()[-3:] == ["BODY", "REASON", "RESENT"]
+    assert row.removesuffix("-").rstrip().endswith(reason)
     (letter,) = run_json(invoke, address, "dlq", "list", "untyped")
     assert letter["reason"] is None
     dry_run = ("dlq", "resend", "typed", "--all", "--dry-run", "-n", address)
@@ -175,7 +200,7 @@ def test_consume_calls_the_handler_of_a_member(
     )
     client_id = threaded_member(threaded_broker, "billing", "Orders")
     consume = ("message", "consume")
-    done = invoke(*consume, good.offset_message_id, "billing", client_id, "-o", "json", "-n", threaded_broker)
+    done = invoke(*consume, good.offset_message_id, "billing", client_id, "--json", "-n", threaded_broker)
     assert (json.loads(done.out)["result"], done.code) == ("CR_SUCCESS", 0)
     failed = invoke(*consume, bad.offset_message_id, "billing", client_id, "-n", threaded_broker)
     assert failed.code == 1
@@ -190,7 +215,7 @@ def test_consume_calls_the_handler_of_a_member(
         (["message", "get"], "give an ID, or -t, --broker, --queue and --offset"),
         (["message", "get", "X", "--queue", "1"], "give an ID, or --broker"),
         (["message", "get", "-t", "T", "--queue", "1"], "give an ID, or -t, --broker"),
-        (["message", "find", "T", "k", "--since", "yesterday"], "neither @MS"),
+        (["message", "find", "T", "k", "--since", "yesterday"], "none of 2026-01-31T08:00"),
         (["message", "find", "T", "k", "-c", "0"], "0 is not in the range"),
         (["message", "trace"], "Missing argument"),
         (["dlq", "list", "a b"], "may hold only letters"),

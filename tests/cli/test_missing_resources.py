@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from rocketmq_py.cli import send_loop
 from tests.cli.conftest import Invoke
 
 COMMANDS = [
     "acl list", "acl user list", "acl version", "acl user delete u --yes", "broker list", "broker describe b",
     "broker config b", "client list", "client describe c", "dlq list g", "dlq resend g --all --yes",
-    "group list", "group describe g", "group create g", "group alter g --retries 1", "group delete g --yes",
+    "group list", "group describe g", "group create g", "group alter g --max-reconsume-times 1",
+    "group delete g --yes",
     "group reset g --to latest --yes", "group clone g h --yes", "message find T k",
     "message get 7F000001007B18B4AAC2000000000000 -t T", "topic list", "topic describe T", "topic create T",
     "topic alter T --queues 1", "topic delete T --yes", "top", "bench produce -t T", "bench consume -t T",
@@ -19,8 +23,14 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_report_that_no_name_server_answers(
-    invoke: Invoke, unused_address: str, command: str
+    invoke: Invoke,
+    unused_address: str,
+    command: str,
+    default_timeouts: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    default_timeouts(0.2)
+    monkeypatch.setattr(send_loop, "SEND_TIMEOUT", 0.2)
     ended = invoke(*command.split(), "-n", unused_address)
     printed = (ended.out if command.startswith("check") else ended.err.encode()).decode()
     assert ended.code == (3 if command.startswith("check") else 1)
@@ -41,7 +51,7 @@ def test_commands_report_that_no_name_server_answers(
         ("topic delete Nope --yes", "topic 'Nope' does not exist"),
         ("topic delete TBW102 --yes", "internal to RocketMQ"),
         ("group describe missing", "group 'missing' does not exist"),
-        ("group alter missing --retries 1", "group 'missing' does not exist"),
+        ("group alter missing --max-reconsume-times 1", "group 'missing' does not exist"),
         ("group delete missing --yes", "group 'missing' does not exist"),
         ("group create g --broker missing", "missing"),
         ("message find Nope k", "topic 'Nope' does not exist"),

@@ -13,52 +13,90 @@ import pytest
 
 from rocketmq_py.cli.cluster_access import DEFAULT_ADDRESS
 from rocketmq_py.cli.option_values import (
+    POSITIONS,
     InputFile,
-    Offset,
-    Position,
     check_addresses,
-    parse_offset,
+    parse_future_time,
+    parse_interval,
+    parse_past_time,
+    parse_position,
+    parse_position_or_range,
     parse_property,
     read_file,
     read_offsets,
 )
-from rocketmq_py.client.config import DEFAULT_ADDRESS as CLIENT_DEFAULT
-from rocketmq_py.consumer import StartPosition
+from rocketmq_py.client.settings import DEFAULT_ADDRESS as CLIENT_DEFAULT
+from rocketmq_py.position import Position
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("beginning", Offset(Position.BEGINNING)),
-        ("end", Offset(Position.END)),
-        ("0", Offset(Position.OFFSET, 0)),
-        ("17", Offset(Position.OFFSET, 17)),
-        ("-10", Offset(Position.LAST, 10)),
-        ("@1700000000000", Offset(Position.TIMESTAMP, 1_700_000_000_000)),
-        ("@0", Offset(Position.TIMESTAMP, 0)),
+        ("earliest", Position.earliest),
+        ("Latest", Position.latest),
+        ("0", Position.offset(0)),
+        ("17", Position.offset(17)),
+        ("-10", Position.last(10)),
+        ("@1700000000000", Position.time(1_700_000_000_000)),
+        ("@0", Position.time(0)),
     ],
 )
-def test_parse_offset(text: str, expected: Offset) -> None:
-    assert parse_offset(text) == expected
+def test_parse_position(text: str, expected: Position) -> None:
+    assert parse_position(text) == expected
 
 
-def test_offsets_become_start_positions() -> None:
-    starts = {
-        "beginning": StartPosition.BEGINNING,
-        "end": StartPosition.END,
-        "17": StartPosition.offset(17),
-        "-10": StartPosition.last(10),
-        "@1700000000000": StartPosition.at(1_700_000_000_000),
-    }
-    assert {text: parse_offset(text).start() for text in starts} == starts
+def test_only_ranges_of_times_are_ranges() -> None:
+    assert parse_position_or_range("latest") == (Position.latest, None)
+    assert parse_position_or_range("@5..@7") == (Position.time(5), 7)
+    for wrong in ("1..2", "earliest..latest", "@5..", "..@5", "@5..@6..@7"):
+        with pytest.raises(ValueError, match=f"{re.escape(wrong)}.* is not a range TIME..TIME"):
+            parse_position_or_range(wrong)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "start", "-", "@", "-0", "--1", "@-1", "1.5", "+1", " 1", "1\n", "٣", "End", str(2**63)]
+    "text", ["", "start", "-", "@", "-0", "--1", "@-1", "1.5", "+1", " 1", "1\n", "٣", "end", str(2**63)]
 )
-def test_invalid_offsets_are_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match="none of beginning, end, N, -N, @TIMESTAMP_MS and"):
-        parse_offset(text)
+def test_invalid_positions_are_rejected(text: str) -> None:
+    with pytest.raises(
+        ValueError,
+        match=re.escape(f"{text!r} is none of {POSITIONS}"),
+    ):
+        parse_position(text)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("10m", 600), ("90", 90), ("1.5h", 5400), ("250ms", 0.25)])
+def test_durations_are_times_before_or_after_now(
+    monkeypatch: pytest.MonkeyPatch, text: str, seconds: float
+) -> None:
+    monkeypatch.setattr("time.time", lambda: 1_700_000_000.0)
+    assert parse_past_time(text) == (1_700_000_000 - seconds) * 1000
+    assert parse_future_time(text) == (1_700_000_000 + seconds) * 1000
+
+
+@pytest.mark.parametrize(
+    "text", ["2023-11-14T22:13:20.5+00:00", "2023-11-14 23:13:20.5+01:00", "@1700000000500"]
+)
+def test_every_command_takes_the_same_times(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    time_ms = 1_700_000_000_500
+    assert parse_past_time(text) == parse_future_time(text) == time_ms
+    assert parse_position(text) == Position.time(time_ms)
+    assert parse_position_or_range(f"{text}..@{time_ms + 7}") == (Position.time(time_ms), time_ms + 7)
+    monkeypatch.setattr("time.time", lambda: 1_700_000_060.5)
+    assert parse_position("1m") == Position.time(time_ms)
+    assert parse_position_or_range("1m..30s") == (Position.time(time_ms), time_ms + 30_000)
+
+
+def test_a_number_is_an_offset_where_offsets_are_possible() -> None:
+    assert parse_position("20260131") == Position.offset(20260131)
+    for wrong in ("1.5", "-1.5", "+7"):
+        with pytest.raises(ValueError, match="none of"):
+            parse_position(wrong)
+
+
+def test_intervals_are_durations_of_at_least_a_tenth_of_a_second() -> None:
+    assert [parse_interval(text) for text in ("2", "0.1", "500ms", "1m")] == [2, 0.1, 0.5, 60]
+    with pytest.raises(ValueError, match=r"'99ms' is below 0\.1 s"):
+        parse_interval("99ms")
 
 
 def test_parse_property() -> None:

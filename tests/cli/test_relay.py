@@ -1,17 +1,25 @@
-"""``rocketmq-py relay``: usage errors, and the output of ``status`` and ``list``."""
+"""``rocketmq-py relay``: usage errors, signals, and the output of ``status`` and ``list``."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
+import trio
 from click.testing import CliRunner, Result
 
-from rocketmq_py.cli import main
+from rocketmq_py import Admin
+from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.cli import main, runner
+from rocketmq_py.cli.cluster_access import Access
 from rocketmq_py.cli.option_values import parse_duration
+from rocketmq_py.cli.relay import run_relay
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.relay.buffer_entries import DelayedMessage
+from rocketmq_py.relay.delivery import QueueDelivery
 from rocketmq_py.relay.store import Store
 
 
@@ -99,3 +107,37 @@ def test_invalid_delays_are_usage_errors(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, ["send", "-t", "T", "x", *arguments])
     assert result.exit_code == 2
     assert "soon" in result.output or "-1s" in result.output or "for messages with --delay" in result.output
+
+
+async def test_a_second_signal_ends_the_wait_for_messages_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    delivers, waits = trio.Event(), trio.Event()
+
+    async def run_delivery(_: QueueDelivery) -> None:
+        delivers.set()
+
+    async def finish(_: QueueDelivery) -> None:
+        waits.set()
+        await trio.sleep_forever()
+
+    async def stop_twice() -> None:
+        await delivers.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await waits.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(runner, "REPEATED_SECONDS", 0.0)
+    monkeypatch.setattr(QueueDelivery, "run", run_delivery)
+    monkeypatch.setattr(QueueDelivery, "finish", finish)
+    async with EmbeddedBroker() as broker, Admin(broker.name_server_address) as admin:
+        await admin.topics.create("Buffer", queues=1)
+        access = Access(name_servers=broker.name_server_address)
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(stop_twice)
+                caught = await runner._until_signal(
+                    lambda: run_relay(access, "Buffer", str(tmp_path), None, 1000.0)
+                )
+    assert caught is signal.SIGTERM
+    assert "closing without the answers for messages in flight" in caplog.text

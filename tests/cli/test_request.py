@@ -9,12 +9,12 @@ from typing import TypeAlias
 
 import pytest
 import trio
+import trio.testing
 
 from rocketmq_py import Client, Message
 from rocketmq_py.cli.cluster_access import Access
 from rocketmq_py.cli.request import Replier
 from rocketmq_py.cli.runner import CommandError
-from rocketmq_py.consumer import ConsumeFrom
 from rocketmq_py.message import ReceivedMessage
 from tests.cli.conftest import Invoke, RunInThread
 
@@ -95,7 +95,7 @@ async def test_a_failed_command_fails_the_handler(address: str, command: str) ->
         async with client.producer("senders") as producer:
             await producer.send(Message("Questions", b"x"))
         received: list[ReceivedMessage] = []
-        async with client.lite_pull_consumer("g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with client.lite_pull_consumer("g", consume_from="earliest") as consumer:
             consumer.subscribe("Questions")
             while not received:
                 received += await consumer.poll(timeout=1)
@@ -128,12 +128,48 @@ def test_reply_stops_after_count_replies(invoke: Invoke, threaded_broker: str) -
     assert replies == [b"42"]
 
 
+def test_a_refused_request_does_not_count(
+    invoke: Invoke, threaded_broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``reply -c 1`` takes the next request if that which it has begun with cannot be replied to."""
+    replies: list[bytes] = []
+    reply_to = Replier._reply_to
+
+    async def reply_slowly(replier: Replier, request: ReceivedMessage) -> bytes:
+        if request.body == b"no request":
+            await trio.testing.wait_all_tasks_blocked(0.2)  # the next request has arrived
+        return await reply_to(replier, request)
+
+    monkeypatch.setattr(Replier, "_reply_to", reply_slowly)
+
+    async def both() -> None:
+        async with Client(threaded_broker) as client, client.admin() as admin, trio.open_nursery() as nursery:
+            await admin.topics.create("Questions", queues=1)
+
+            async def ask() -> None:
+                while not any(one.members for one in (await admin.groups.list()).groups):
+                    await trio.sleep(0.01)
+                async with client.producer("askers") as producer:
+                    await producer.send(Message("Questions", b"no request"))
+                    reply = await producer.request(Message("Questions", b"?"), timeout=30)
+                    replies.append(reply.body)
+
+            nursery.start_soon(ask)
+            with trio.fail_after(20):
+                await Replier(
+                    Access(name_servers=threaded_broker), "Questions", "answerers", b"42", None, 1
+                ).run()
+
+    trio.run(both)
+    assert replies == [b"42"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
         (["request", "-t", "T"], "Missing argument"),
         (["request", "-t", "T", ""], "the body is empty"),
-        (["request", "-t", "T", "x", "-J", "-f", "%s"], "give -f FORMAT or -J"),
+        (["request", "-t", "T", "x", "-J", "-f", "%s"], "give -f FORMAT or --json"),
         (["request", "-t", "T", "x", "--timeout", "0"], "--timeout must be above 0"),
         (["request", "-t", "T", "x", "--timeout", "soon"], "is not a duration such as"),
         (["reply", "-t", "T", "x"], "Missing option '-G'"),

@@ -12,13 +12,14 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from rocketmq_py.cli import main
+from rocketmq_py.cli import main, send_loop
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.properties import decode_properties
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.cli.command import run_cli
 from tests.cli.conftest import StartCli
+from tests.cli.forking import Ended
 from tests.scripted import scripted_cluster, store
 
 
@@ -157,8 +158,14 @@ async def test_failures_are_summarized_by_reason() -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--oneway"]], ids=str)
-async def test_a_cluster_that_is_down_is_one_line(unused_address: str, options: list[str]) -> None:
-    ended = await run_cli("send", "-n", unused_address, "-t", "T", *options, stdin=b"a\n" * 10_000)
+def test_a_cluster_that_is_down_is_one_line(
+    invoke_with_files: Callable[..., Ended],
+    unused_address: str,
+    options: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(send_loop, "SEND_TIMEOUT", 0.2)
+    ended = invoke_with_files("send", "-n", unused_address, "-t", "T", *options, stdin=b"a\n" * 10_000)
     assert ended.code == 1
     (line,) = ended.err.splitlines()
     assert line.startswith("rocketmq-py: the first message failed: no name server answered")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import random
+from typing import Any
 
 import pytest
 import trio
@@ -12,7 +14,9 @@ import trio
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli.cluster_access import Access
-from rocketmq_py.cli.message_input import MessageFields, RepeatedBody, json_message, template_messages
+from rocketmq_py.cli.json_input import JsonLines, json_message
+from rocketmq_py.cli.message_input import MessageFields, RepeatedBody, template_messages
+from rocketmq_py.cli.runner import CommandError
 from rocketmq_py.cli.send_loop import send_all
 from rocketmq_py.cli.send_statistics import SendStatistics
 from rocketmq_py.errors import InvalidMessageError
@@ -39,7 +43,7 @@ def test_template_tokens_are_replaced_in_bodies_keys_and_sharding_keys() -> None
     first, second = (make(b'{"order": {n}, "at": {time_ms}, "id": "{random}", "not": {m}}') for _ in range(2))
     shown = first.sharding_key
     assert first.body == b'{"order": 1, "at": 1700000000250, "id": "%s", "not": {m}}' % shown.encode()
-    assert (first.keys, second.keys) == ("order-1 k", "order-2 k")
+    assert (first.keys, second.keys) == (("order-1", "k"), ("order-2", "k"))
     assert len(shown) == 8
     assert second.sharding_key != shown
     assert b"2023-11-1" in make(b"{time}").body
@@ -50,7 +54,7 @@ def test_a_line_of_json_takes_missing_fields_from_options() -> None:
     line = {
         "topic": "Elsewhere",
         "offset": 7,
-        "tag": "B",
+        "tags": "B",
         "keys": ["k1", "k2"],
         "properties": {"size": "a=b", "__SHARDINGKEY": "order-7"},
         "body_base64": base64.b64encode(b"\xff\x00").decode(),
@@ -80,6 +84,51 @@ def test_an_invalid_line_of_json_is_rejected(line: bytes, words: str) -> None:
         json_message(FIELDS, line)
 
 
+def test_a_line_of_json_takes_every_argument_of_message() -> None:
+    names = inspect.signature(Message).parameters.keys() - {"topic", "body"}
+    values: dict[str, Any] = {
+        "tags": "B", "keys": "k1 k2", "properties": {"size": "L"}, "flag": 7, "delay_level": 3,
+        "deliver_at_ms": 1_700_000_000_000, "delay": 2.5, "wait_store_ok": False, "sharding_key": "order-7",
+        "priority": 2, "lite_topic": "session-1",
+    }  # fmt: skip
+    assert names == values.keys()
+    for name, value in values.items():
+        expected = Message("T", b"x", **{name: value})
+        for written in (value, value.split()) if name == "keys" else (value,):
+            line = json.dumps({"body": "x", name: written}).encode()
+            assert json_message(MessageFields(topic="T"), line) == expected
+
+
+def test_a_delay_of_a_line_replaces_that_of_the_command() -> None:
+    fields = MessageFields(topic="T", delay=5.0)
+    assert json_message(fields, b'{"body": "x"}').delay == 5.0
+    assert json_message(fields, b'{"body": "x", "deliver_at_ms": 7}') == Message("T", b"x", deliver_at_ms=7)
+
+
+@pytest.mark.parametrize("name", ["tag", "shardingKey", "Keys"])
+def test_an_unknown_field_of_json_ends_the_command_before_anything_is_sent(
+    invoke_with_files: Invoke, threaded_broker: str, name: str
+) -> None:
+    trio.run(create, threaded_broker, "Orders", 1)
+    lines = b'{"body": "x"}\n' * 20_000 + b'\n{"body": "y", "%s": "A"}\n' % name.encode()
+    ended = invoke_with_files("send", "-t", "Orders", "--json", "-n", threaded_broker, stdin=lines)
+    assert ended.code == 1
+    assert (
+        f"message 20001 of the input has unknown fields: '{name}'; the names are those of Message"
+        in ended.err
+    )
+    described = invoke_with_files("topic", "describe", "Orders", "--json", "-n", threaded_broker)
+    assert json.loads(described.out)["messages"] == 0
+
+
+async def test_an_unknown_field_ends_a_pipe_before_the_lines_that_came_with_it() -> None:
+    chunks = iter([b'{"body": "x"}\n', b'{"body": "y"}\n{"boddy": "z"}\n'])
+    lines = JsonLines(lambda: next(chunks))
+    assert await lines.next_batch() == [b'{"body": "x"}']
+    with pytest.raises(CommandError, match="message 3 of the input has unknown fields: 'boddy'"):
+        await lines.next_batch()
+
+
 @pytest.mark.parametrize("oneway", [False, True], ids=["awaited", "oneway"])
 async def test_send_keeps_a_rate(jumping_clock: object, oneway: bool) -> None:
     async with EmbeddedBroker() as broker:
@@ -101,7 +150,7 @@ def test_output_of_tail_can_be_sent(invoke_with_files: Invoke, threaded_broker: 
         *("--tag", "A", "-H", "size=a=b", "--sharding-key", "customer-7", *at),
     )
     assert sent.code == 0, sent.err
-    tailed = invoke_with_files("tail", "-t", "Orders", "-o", "beginning", "-e", "-J", *at)
+    tailed = invoke_with_files("tail", "-t", "Orders", "-o", "earliest", "-e", "-J", *at)
     assert (tailed.code, len(tailed.lines)) == (0, 3)
     assert invoke_with_files("send", "-t", "Copies", "--json", *at, stdin=tailed.out).code == 0
     copies = trio.run(stored, threaded_broker, "Copies", 3)
@@ -129,7 +178,7 @@ def test_tail_filters_by_body_property_and_time(invoke_with_files: Invoke, threa
     for number, colour in enumerate(("red", "green", "green")):
         invoke_with_files("send", "-t", "Orders", f"{colour} {number}", "-H", f"colour={colour}", *at)
     tail = ("tail", "-t", "Orders", "-e", *at)
-    beginning = (*tail, "-o", "beginning")
+    beginning = (*tail, "-o", "earliest")
     assert sorted(invoke_with_files(*beginning, "--grep", r"^green \d$").lines) == [b"green 1", b"green 2"]
     assert len(invoke_with_files(*beginning, "--grep", "green", "-c", "1").lines) == 1
     assert invoke_with_files(*beginning, "--sql", "colour = 'red'").lines == [b"red 0"]
@@ -153,10 +202,10 @@ def test_tail_filters_by_body_property_and_time(invoke_with_files: Invoke, threa
         (["send", "-t", "T", "x", "--rate", "0"], "0.0 is not in the range"),
         (["tail", "-t", "T", "--grep", "("], "'(' is not a regular expression"),
         (["tail", "-t", "T", "--tag", "A", "--sql", "a = 1"], "give --tag or --sql"),
-        (["tail", "-t", "T", "-o", "end", "--since", "1m"], "give -o or --since"),
+        (["tail", "-t", "T", "-o", "latest", "--since", "1m"], "give -o or --since"),
         (["tail", "-t", "T", "--until", "@99999999999999"], "--until must be a time in the past"),
         (["tail", "-t", "T", "--until", "1m", "-G", "g"], "--until cannot be used with -G"),
-        (["tail", "-t", "T", "--since", "never"], "neither @MS"),
+        (["tail", "-t", "T", "--since", "never"], "none of 2026-01-31T08:00"),
     ],
 )
 def test_usage_errors(invoke: Invoke, arguments: list[str], error: str) -> None:

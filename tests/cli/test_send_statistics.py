@@ -16,9 +16,9 @@ SLAVE = SendResult(SendStatus.SLAVE_NOT_AVAILABLE, "7F02", "0B", MessageQueue("T
 def done(outcome: SendResult | RocketMQError) -> PendingSend:
     pending = PendingSend()
     if isinstance(outcome, RocketMQError):
-        pending.fail(outcome)
+        pending._fail(outcome)
     else:
-        pending.succeed(outcome)
+        pending._succeed(outcome)
     return pending
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 import socket
 from pathlib import Path
@@ -10,9 +11,11 @@ import trio
 import trustme
 from click.testing import CliRunner
 
+from rocketmq_py.broker.profiles import PROFILES
 from rocketmq_py.cli import main
+from rocketmq_py.cli.server import PROFILE_NAMES
 from rocketmq_py.credentials import Credentials
-from rocketmq_py.errors import BrokerError
+from rocketmq_py.errors import BrokerError, TopicNotFoundError
 from rocketmq_py.message import Message
 from rocketmq_py.producer import Producer
 from rocketmq_py.remoting import TLS
@@ -35,6 +38,20 @@ async def test_server_prints_its_addresses_and_ends_cleanly(
         assert await process.wait() == 0
     assert await process.stdout.receive_some() == b""
     assert await process.stderr.receive_some() == b""
+
+
+async def test_server_can_refuse_automatic_topics(start_cli: StartCli) -> None:
+    process = await start_cli(
+        *("server", "--namesrv-port", "0", "--port", "0", "-t", "Orders", "--no-auto-create")
+    )
+    found = re.search(r"name server (\S+),", (await process.stdout.receive_some()).decode())
+    assert found
+    async with Producer(found[1]) as producer:
+        await producer.send(Message("Orders", b"hello"))
+        with pytest.raises(TopicNotFoundError):
+            await producer.send(Message("Missing", b"hello"), timeout=1)
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 0
 
 
 async def test_server_options_for_topics_access_tls_and_logging(start_cli: StartCli, tmp_path: Path) -> None:
@@ -69,8 +86,11 @@ async def test_server_options_for_topics_access_tls_and_logging(start_cli: Start
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["-t", "T:0"], "the number of queues must be from 1 to 65536"),
+        (["-t", "T:0"], "the number of queues of T is 0; it must be from 1 to 65536"),
         (["-t", "a b"], "'a b'"),
+        (["-t", "T:4:OTHER"], "message type 'OTHER': value is not in set"),
+        (["-t", "T:FIFO:4"], "is not NAME, NAME:QUEUES, NAME:TYPE or NAME:QUEUES:TYPE"),
+        (["--profile", "other"], "'other' is not one of 'alibaba-4', "),
         (["--access-key", "me"], "--access-key and --secret-key belong together"),
         (["--key", __file__], "--key needs --cert"),
     ],
@@ -79,6 +99,27 @@ def test_usage_errors(arguments: list[str], error: str) -> None:
     result = CliRunner().invoke(main, ["server", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
     assert error in result.stderr
+
+
+@pytest.mark.parametrize("name", PROFILES)
+async def test_a_profile_prints_the_options_that_clients_need(start_cli: StartCli, name: str) -> None:
+    process = await start_cli(
+        *("server", "--namesrv-port", "0", "--port", "0", "--profile", name, "-t", "Orders:NORMAL")
+    )
+    text = ""
+    while text.count("\n") < 2:
+        text += (await process.stdout.receive_some()).decode()
+    found = re.fullmatch(r"ready: name server (\S+), broker \S+\n([^;]+); options of clients: (.*)\n", text)
+    assert found
+    assert found[2] == PROFILES[name].service
+    sent = await start_cli("send", "-t", "Orders", "hello", "-n", found[1], *shlex.split(found[3]))
+    assert await sent.wait() == 0
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 0
+
+
+def test_the_names_of_profiles_are_those_of_the_broker() -> None:
+    assert tuple(PROFILES) == PROFILE_NAMES
 
 
 async def test_an_invalid_certificate_is_one_line(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ async def send(address: str, *keys: str, tag: str = "") -> None:
 
 
 def tail(address: str, *arguments: str) -> tuple[str, ...]:
-    return ("tail", "-t", "Orders", "-o", "beginning", "-e", "-n", address, *arguments)
+    return ("tail", "-t", "Orders", "-o", "earliest", "-e", "-n", address, *arguments)
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -102,7 +102,7 @@ def test_a_group_writes_more_keys_than_open_files(
     keys = [f"key-{number % 100}" for number in range(300)]
     trio.run(lambda: send(threaded_broker, *keys))
     ended = invoke(
-        *("tail", "-t", "Orders", "-G", "writers", "-o", "beginning", "-c", "300", "-n", threaded_broker),
+        *("tail", "-t", "Orders", "-G", "writers", "-o", "earliest", "-c", "300", "-n", threaded_broker),
         *("--to", str(tmp_path / "{key}")),
     )
     assert (ended.code, ended.err) == (0, "")

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from rocketmq_py import Client, Message, ReceivedMessage
+from rocketmq_py import Client, Message, Position, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli.cluster_access import Access
 from rocketmq_py.cli.file_names import compile_name
-from rocketmq_py.cli.option_values import Offset, Position, parse_offset
+from rocketmq_py.cli.option_values import parse_position_or_range
 from rocketmq_py.cli.runner import CommandError
 from rocketmq_py.cli.tail_loop import Tail, report_lag
+from rocketmq_py.client import core_of
 from rocketmq_py.testing import World, simulate
 from tests.cli.command import Ended
 from tests.cli.conftest import Invoke
@@ -41,7 +42,7 @@ async def prepare(address: str) -> list[int]:
 
 def test_several_topics_and_patterns(invoke_with_files: Callable[..., Ended], threaded_broker: str) -> None:
     trio.run(prepare, threaded_broker)
-    tail = ("tail", "-n", threaded_broker, "-o", "beginning", "-e", "-f", r"%t %s\n")
+    tail = ("tail", "-n", threaded_broker, "-o", "earliest", "-e", "-f", r"%t %s\n")
     for topics, wanted in (
         (["-t", "order-*"], TOPICS[:2]),
         (["-t", "Pay????s", "-t", "order-new", "-t", "order-n*"], ("order-new", "Payments")),
@@ -69,7 +70,7 @@ def test_file_names_contain_attributes_of_messages(
 ) -> None:
     trio.run(prepare, threaded_broker)
     name = str(tmp_path / "{topic}" / "{broker}-{queue}-{tag}-{key}.txt")
-    ended = invoke("tail", "-t", "Payments", "-o", "beginning", "-e", "--to", name, "-n", threaded_broker)
+    ended = invoke("tail", "-t", "Payments", "-o", "earliest", "-e", "--to", name, "-n", threaded_broker)
     assert (ended.code, ended.out) == (0, b"")
     (path,) = (path for path in tmp_path.rglob("*") if path.is_file())
     assert path.relative_to(tmp_path) == Path("Payments/broker-a-0-a%2Fb-k1.txt")
@@ -81,7 +82,7 @@ def test_an_unwritable_file_is_one_line(invoke: Invoke, threaded_broker: str, tm
     (tmp_path / "file").write_text("in the way")
     for name in (tmp_path, tmp_path / "file" / "{topic}"):
         ended = invoke(
-            "tail", "-t", "Payments", "-o", "beginning", "-e", "--to", str(name), "-n", threaded_broker
+            "tail", "-t", "Payments", "-o", "earliest", "-e", "--to", str(name), "-n", threaded_broker
         )
         assert ended.code == 1
         assert ended.err.startswith(f"rocketmq-py: cannot write {str(name).replace('{topic}', 'Payments')}: ")
@@ -94,10 +95,10 @@ def test_a_command_for_each_message(invoke: Invoke, threaded_broker: str, tmp_pa
         f'echo "$(cat) $ROCKETMQ_MESSAGE_TOPIC $ROCKETMQ_MESSAGE_TAG $ROCKETMQ_MESSAGE_KEYS" >> {output}'
     )
     tail = ("tail", "-t", "Payments", "-n", threaded_broker)
-    ended = invoke(*tail, "-o", "beginning", "-e", "-x", command)
+    ended = invoke(*tail, "-o", "earliest", "-e", "-x", command)
     assert (ended.code, ended.out, ended.err) == (0, b"", "")
     assert output.read_text() == "1 Payments a/b k1 k2\n2 Payments a/b k1 k2\n"
-    failed = invoke(*tail, "-o", "beginning", "-e", "-x", f"cat >> {output}; exit 3")
+    failed = invoke(*tail, "-o", "earliest", "-e", "-x", f"cat >> {output}; exit 3")
     assert failed.code == 1
     assert failed.err.startswith("rocketmq-py: the command failed with exit code 3 for message ")
     assert output.read_text().endswith("2 Payments a/b k1 k2\n1\n")
@@ -108,7 +109,7 @@ def test_a_group_runs_a_command_for_each_message(
 ) -> None:
     trio.run(prepare, threaded_broker)
     ended = invoke(
-        *("tail", "-t", "order-*", "-G", "shell", "-o", "beginning", "-c", "4", "-n", threaded_broker),
+        *("tail", "-t", "order-*", "-G", "shell", "-o", "earliest", "-c", "4", "-n", threaded_broker),
         *("-x", f"cat >> {tmp_path}/$ROCKETMQ_MESSAGE_TOPIC"),
     )
     assert ended.code == 0, ended.err
@@ -142,7 +143,7 @@ def tail_to(sink: ListSink, world: World, position: Position, *, count: int) -> 
         Access(name_servers=world.name_server_address),
         ("Orders",),
         "*",
-        Offset(position),
+        position,
         lambda message: [message.body],
         count,
         sink=lambda _: sink,
@@ -156,7 +157,7 @@ def test_a_group_stops_after_count_messages_if_some_are_redelivered() -> None:
         async with Client(world.name_server_address) as client, client.producer("senders") as producer:
             for body in (b"1", b"2"):
                 await producer.send(Message("Orders", body))
-        await tail_to(sink, world, Position.BEGINNING, count=2).as_member("shell")
+        await tail_to(sink, world, Position.earliest, count=2).as_member("shell")
 
     simulate(program, seed=1, topics={"Orders": 1})
     assert sorted(sink.printed) == [b"1", b"2"]
@@ -171,11 +172,11 @@ def test_a_group_starts_at_the_end_while_a_broker_is_down() -> None:
             client.producer("senders") as producer,
             trio.open_nursery() as nursery,
         ):
-            queues = (await client.routes.get("Orders")).write_queues
+            queues = (await core_of(client).routes.get("Orders")).write_queues
             (queue,) = (queue for queue in queues if queue.broker_name == "broker-a")
             world.partition(world.name_server_address, "broker-b")
             await world.crash("broker-b")
-            nursery.start_soon(tail_to(sink, world, Position.END, count=1).as_member, "shell")
+            nursery.start_soon(tail_to(sink, world, Position.latest, count=1).as_member, "shell")
             await trio.sleep(60)
             await producer.send(Message("Orders", b"1"), queue=queue)
 
@@ -183,6 +184,7 @@ def test_a_group_starts_at_the_end_while_a_broker_is_down() -> None:
     assert sink.printed == [b"1"]
 
 
+@pytest.mark.usefixtures("jumping_clock")
 async def test_the_lag_of_a_group_is_reported_periodically(capsys: pytest.CaptureFixture[str]) -> None:
     async with EmbeddedBroker() as broker:
         await prepare(broker.name_server_address)
@@ -208,10 +210,10 @@ async def test_the_lag_of_a_group_is_reported_periodically(capsys: pytest.Captur
         (["-t", "T", "--to", "f", "-x", "cat"], "give --to or -x, not both"),
         (["-t", "T", "--lag", "1"], "--lag needs -G"),
         (["-t", "T", "-o", "@9..@8"], "ends before it begins"),
-        (["-t", "T", "-o", "@9.."], "and @T1..@T2"),
-        (["-t", "T", "-o", f"@1..@{2**53}"], "-o @T1..@T2 must be a time in the past"),
-        (["-t", "T", "-o", "@1..@2", "--until", "@3"], "give --until or -o @T1..@T2, not both"),
-        (["-t", "T", "-G", "g", "-o", "@1..@2"], "-o @T1..@T2 cannot be used with -G"),
+        (["-t", "T", "-o", "@9.."], "is not a range TIME..TIME"),
+        (["-t", "T", "-o", f"@1..@{2**53}"], "-o TIME..TIME must be a time in the past"),
+        (["-t", "T", "-o", "@1..@2", "--until", "@3"], "give --until or -o TIME..TIME, not both"),
+        (["-t", "T", "-G", "g", "-o", "@1..@2"], "-o TIME..TIME cannot be used with -G"),
     ],
 )
 def test_usage_errors(invoke: Invoke, arguments: list[str], error: str) -> None:
@@ -222,7 +224,7 @@ def test_usage_errors(invoke: Invoke, arguments: list[str], error: str) -> None:
 
 
 def test_a_range_may_be_a_single_time() -> None:
-    assert parse_offset("@5..@5") == Offset(Position.TIMESTAMP, 5, 5)
+    assert parse_position_or_range("@5..@5") == (Position.time(5), 5)
 
 
 @pytest.mark.parametrize(

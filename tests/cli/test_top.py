@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -10,7 +11,11 @@ import trio
 from rocketmq_py import Client, Message
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli.top import ActivityMonitor
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.testing import run_broker
 from tests.cli.conftest import Invoke
+
+REQUEST_CODE_NOT_SUPPORTED = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 async def prepare(address: str) -> None:
@@ -65,7 +70,7 @@ async def test_rates_are_computed_between_two_samples() -> None:
 def test_once_takes_two_samples(invoke: Invoke, threaded_broker: str) -> None:
     trio.run(prepare, threaded_broker)
     once = ("top", "--once", "--interval", "0.1", "-n", threaded_broker)
-    ended = invoke(*once, "-o", "json")
+    ended = invoke(*once, "--json")
     assert (ended.code, ended.err) == (0, "")
     value = json.loads(ended.out)
     assert value["topics"][0].pop("last_message_ms") > 0
@@ -83,7 +88,32 @@ def test_once_takes_two_samples(invoke: Invoke, threaded_broker: str) -> None:
     assert [line.split()[0] for line in table if line] == ["TOPIC", "Orders", "GROUP", "billing"]
 
 
-def test_a_cluster_that_is_down_is_one_line(invoke: Invoke, unused_address: str) -> None:
+def test_it_shows_what_a_service_offers(invoke: Invoke) -> None:
+    with run_broker() as service:
+        trio.run(prepare, service.name_server_address)
+        once = ("top", "--once", "--interval", "0.1", "-n", service.name_server_address)
+        fault = service.fail("GET_ALL_TOPIC_LIST_FROM_NAMESERVER", code=REQUEST_CODE_NOT_SUPPORTED)
+        ended = invoke(*once, "--json")
+        assert "topics: " in ended.err
+        assert "does not offer the list of topics (GET_ALL_TOPIC_LIST_FROM_NAMESERVER, 206)" in ended.err
+        value = json.loads(ended.out)
+        assert value["topics"] == []
+        assert [(one["group"], one["lag"]) for one in value["groups"]] == [("billing", 5)]
+        fault.end()
+        service.fail("GET_ALL_SUBSCRIPTIONGROUP_CONFIG", code=REQUEST_CODE_NOT_SUPPORTED)
+        ended = invoke(*once, "--json")
+        assert "does not offer the settings of groups (GET_ALL_SUBSCRIPTIONGROUP_CONFIG, 201)" in ended.err
+        assert [one["topic"] for one in json.loads(ended.out)["topics"]] == ["Orders", "Quiet"]
+        service.fail("GET_BROKER_CLUSTER_INFO", code=REQUEST_CODE_NOT_SUPPORTED)
+        ended = invoke(*once)
+        assert (ended.code, ended.out) == (1, b"")
+        assert "does not offer information about the cluster" in ended.err
+
+
+def test_a_cluster_that_is_down_is_one_line(
+    invoke: Invoke, unused_address: str, default_timeouts: Callable[[float], None]
+) -> None:
+    default_timeouts(0.2)
     for arguments in (("top",), ("top", "--once")):
         ended = invoke(*arguments, "-n", unused_address)
         assert (ended.code, ended.out) == (1, b"")

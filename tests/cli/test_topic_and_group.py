@@ -12,14 +12,15 @@ import trio
 from click.testing import CliRunner
 
 from rocketmq_py import Client, Message
-from rocketmq_py.admin import Brokers
+from rocketmq_py.admin.brokers import Brokers
 from rocketmq_py.cli import main
+from rocketmq_py.client import core_of
 from tests.cli.command import run_cli
-from tests.cli.conftest import Invoke, StartCli
+from tests.cli.conftest import Invoke, StartCli, StartMember
 
 
 async def run_json(address: str, *arguments: str) -> object:
-    ended = await run_cli(*arguments, "-n", address, "-o", "json")
+    ended = await run_cli(*arguments, "-n", address, "--json")
     assert (ended.code, ended.err) == (0, ""), ended.err
     return json.loads(ended.out)
 
@@ -66,7 +67,7 @@ async def test_group_describe_and_reset(address: str) -> None:
     async with Client(address) as client:
         async with client.admin() as admin:
             await admin.topics.create("Orders", queues=4)
-        queues = (await client.routes.get("Orders")).write_queues
+        queues = (await core_of(client).routes.get("Orders")).write_queues
         async with client.producer("senders") as producer:
             for number in range(60):
                 await producer.send(Message("Orders", b"x"), queue=queues[number % 4])
@@ -104,11 +105,13 @@ async def test_group_describe_and_reset(address: str) -> None:
 
 async def test_a_group_may_have_any_number_of_retries_that_admin_allows(address: str) -> None:
     for command in ("create", "alter"):
-        await run_json(address, "group", command, "billing", "--retries", "-1", "--retry-queues", "0")
+        await run_json(
+            address, "group", command, "billing", "--max-reconsume-times", "-1", "--retry-queues", "0"
+        )
         described = await run_json(address, "group", "describe", "billing")
         assert isinstance(described, dict)
-        assert described["settings"][0]["retries"] == -1
-        await run_json(address, "group", "alter", "billing", "--retries", "16")
+        assert described["settings"][0]["max_reconsume_times"] == -1
+        await run_json(address, "group", "alter", "billing", "--max-reconsume-times", "16")
 
 
 async def test_attributes_of_a_group_are_set_and_removed(address: str) -> None:
@@ -130,10 +133,10 @@ async def test_jsonl_prints_a_line_per_item(address: str) -> None:
     async with Client(address) as client, client.admin() as admin:
         await admin.topics.create("Orders", queues=2)
         async with client.reader() as reader:
-            queues = (await client.routes.get("Orders")).read_queues
+            queues = (await core_of(client).routes.get("Orders")).read_queues
             await reader.commit("billing", dict.fromkeys(queues, 0))
     ended = await run_cli(
-        *("group", "reset", "billing", "--to", "latest", "--dry-run", "-o", "jsonl", "-n", address)
+        *("group", "reset", "billing", "--to", "latest", "--dry-run", "--jsonl", "-n", address)
     )
     assert [json.loads(line)["queue"] for line in ended.lines] == [0, 1]
 
@@ -159,15 +162,18 @@ async def test_an_unknown_group_is_one_line(address: str) -> None:
         (["topic", "alter", "T"], "nothing to change"),
         (["group", "alter", "g"], "nothing to change"),
         (["group", "alter", "g", "-a", "priority.factor"], "'priority.factor' is not NAME=VALUE"),
-        (["group", "reset", "g", "--topic", "T"], "give one of --to, --as-group and --file"),
-        (["group", "reset", "g", "--to", "latest", "--as-group", "h"], "give one of --to"),
-        (["group", "reset", "g", "--to", "yesterday"], "none of earliest, latest, @MS and OFFSET"),
-        (["group", "reset", "g", "--to", "-1"], "none of earliest, latest, @MS and OFFSET"),
+        (["group", "reset", "g", "--topic", "T"], "give one of --to and --file"),
+        (["group", "reset", "g", "--to", "latest", "--file", "-"], "give one of --to and --file"),
+        (
+            ["group", "reset", "g", "--to", "yesterday"],
+            "none of earliest, latest, N (an offset), -N (the last N",
+        ),
+        (["group", "reset", "g", "--to", "-0"], "none of earliest, latest, N (an offset), -N (the last N"),
         (["topic", "delete", "T"], "confirm with --yes"),
         (["group", "delete", "g"], "confirm with --yes"),
         (["broker", "config", "b", "a=1"], "confirm with --yes"),
         (["broker", "config", "b", "a"], "'a' is not NAME=VALUE"),
-        (["topic", "list", "-o", "yaml"], "'yaml' is not one of"),
+        (["topic", "list", "--json", "--wide"], "give one of --json, --jsonl and --wide"),
         (["topic", "list", "--access-key", "k"], "--secret-key is missing"),
         (["topic", "list", "--secret-key", "@/no/such/file"], "cannot read /no/such/file"),
     ],
@@ -210,7 +216,50 @@ def test_invalid_lines_of_an_offsets_file_are_usage_errors(tmp_path: Path, text:
     assert "line 3 of the offsets" in result.stderr
 
 
-@pytest.mark.parametrize("form", ["table", "json"])
+def test_queues_that_no_consumer_reads_are_warned_of(
+    invoke: Invoke, threaded_broker: str, threaded_member: StartMember
+) -> None:
+    warning = (
+        "rocketmq-py: topic Orders has 8 write queues and 4 read queues on broker-a: consumers do not read "
+        "the messages in queues 4 to 7. To take queues away, reduce the write queues, wait until the "
+        "messages are consumed, then reduce the read queues\n"
+    )
+    at = ("-n", threaded_broker)
+    topic = ("topic", "create", "Orders", "--queues", "4")
+    assert invoke(*topic, "--write-queues", "8", *at).err == warning
+    threaded_member(threaded_broker, "billing", "Orders")
+    for command in (("topic", "describe", "Orders"), ("group", "describe", "billing")):
+        described = invoke(*command, "--json", *at)
+        assert (described.code, described.err) == (0, warning)
+        unread = json.loads(described.out)["unread_queues"]
+        assert [(one["broker"], one["queue"]) for one in unread] == [("broker-a", n) for n in range(4, 8)]
+        assert invoke(*command, *at).err == warning
+    alter = ("topic", "alter", "Orders", *at)
+    assert invoke(*alter, "--order").err == warning
+    assert invoke(*alter, "--write-queues", "5").err == warning.replace("8 write", "5 write").replace(
+        "queues 4 to 7", "queue 4"
+    )
+    assert invoke(*alter, "--write-queues", "8", "--permission", "R").err == ""
+    assert invoke("topic", "describe", "Orders", *at).err == ""
+    assert invoke(*alter, "--queues", "8", "--permission", "RW").err == ""
+    assert invoke("group", "describe", "billing", *at).err == ""
+
+
+@pytest.mark.parametrize("kind", ["topic", "group"])
+def test_create_can_be_repeated(invoke: Invoke, threaded_broker: str, kind: str) -> None:
+    option = {"topic": ("--queues", "3"), "group": ("--max-reconsume-times", "3")}[kind]
+    create = (kind, "create", "Orders", "--if-not-exists", "-n", threaded_broker)
+    for text in (f"{kind} Orders: created on broker-a", f"{kind} Orders: exists already with these settings"):
+        ended = invoke(*create, *option)
+        assert (ended.code, ended.out.decode(), ended.err) == (0, f"{text}\n", "")
+    as_json = invoke(*create, *option, "--json")
+    assert json.loads(as_json.out) == {kind: "Orders", "brokers": []}
+    ended = invoke(*create)
+    assert (ended.code, ended.out) == (1, b"")
+    assert "exists already on broker-a with other settings: " in ended.err
+
+
+@pytest.mark.parametrize("form", ["wide", "json"])
 def test_broker_config_does_not_show_passwords(
     invoke: Invoke, threaded_broker: str, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
@@ -224,7 +273,7 @@ def test_broker_config_does_not_show_passwords(
         }
 
     monkeypatch.setattr(Brokers, "settings", settings)
-    ended = invoke("broker", "config", "broker-a", "-o", form, "-n", threaded_broker)
+    ended = invoke("broker", "config", "broker-a", f"--{form}", "-n", threaded_broker)
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.count(b"(not shown)") == 2
     assert b"brokerId" in ended.out

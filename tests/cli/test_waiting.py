@@ -12,7 +12,7 @@ from rocketmq_py import Client, Message, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli.cluster_access import Access
 from rocketmq_py.cli.message_formats import compile_format
-from rocketmq_py.cli.option_values import parse_offset
+from rocketmq_py.cli.option_values import parse_position
 from rocketmq_py.cli.relay import run_relay
 from rocketmq_py.cli.request import Replier
 from rocketmq_py.cli.tail_loop import Tail
@@ -51,7 +51,7 @@ def tail_of(
         Access(name_servers=broker.name_server_address),
         tuple(topics),
         "*",
-        parse_offset(offset),
+        parse_position(offset),
         compile_format("%t %s"),
         count,
         sink=lambda _: RecordingSink(texts),
@@ -73,7 +73,7 @@ async def create_and_send(broker: EmbeddedBroker, *topics: str) -> float:
 
 @pytest.mark.parametrize(
     ("group", "offset"),
-    [(None, "end"), (None, "-1"), (None, "beginning"), ("readers", "end"), ("readers", "beginning")],
+    [(None, "latest"), (None, "-1"), (None, "earliest"), ("readers", "latest"), ("readers", "earliest")],
 )
 async def test_tail_reads_a_topic_that_is_created_later_from_its_first_message(
     broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str], group: str | None, offset: str
@@ -99,7 +99,7 @@ async def test_tail_reads_the_topics_that_exist_while_it_waits_for_another(
 ) -> None:
     await create_and_send(broker, "Early")
     texts: list[tuple[float, str]] = []
-    tail = tail_of(broker, ["Late", "Early"], texts, offset="beginning", count=2)
+    tail = tail_of(broker, ["Late", "Early"], texts, offset="earliest", count=2)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: tail.as_member(group) if group else tail.as_reader(stop_at_end=False))
         await trio.sleep(WAIT_FOR)
@@ -114,7 +114,7 @@ async def test_tail_waits_until_a_topic_matches_its_pattern(
     broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str], group: str | None
 ) -> None:
     texts: list[tuple[float, str]] = []
-    tail = tail_of(broker, ["order-*"], texts, offset="end", count=1)
+    tail = tail_of(broker, ["order-*"], texts, offset="latest", count=1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: tail.as_member(group) if group else tail.as_reader(stop_at_end=False))
         await trio.sleep(WAIT_FOR)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
@@ -18,7 +18,9 @@ from rocketmq_py.cli import main
 from rocketmq_py.cli.admin_runner import watch
 from rocketmq_py.cli.check import lag_metrics
 from rocketmq_py.cli.tables import NEXT_PREFIX, Column, OutputFormat, Table, print_result
+from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.testing import run_broker
 from tests.cli.conftest import Invoke, StartMember
 
 
@@ -63,13 +65,13 @@ def test_nagios_does_not_take_the_name_of_a_group_for_metrics(invoke: Invoke, th
 def test_check_lag_prints_prometheus_metrics_and_json(invoke: Invoke, threaded_broker: str) -> None:
     trio.run(make_lag_of_60, threaded_broker)
     check = ("check", "lag", "billing", "--critical", "5", "-n", threaded_broker)
-    metrics = invoke(*check, "-o", "prometheus")
+    metrics = invoke(*check, "--prometheus")
     assert metrics.code == 2
     assert [line for line in metrics.out.decode().splitlines() if not line.startswith("#")] == [
         'rocketmq_group_lag{group="billing",topic="Orders"} 60',
         'rocketmq_group_members{group="billing"} 0',
     ]
-    assert json.loads(invoke(*check, "-o", "json").out) == {
+    assert json.loads(invoke(*check, "--json").out) == {
         "state": "CRITICAL",
         "group": "billing",
         "lag": 60,
@@ -85,17 +87,18 @@ def test_metrics_escape_names() -> None:
 
 
 def test_an_unknown_group_or_cluster_is_unknown(
-    invoke: Invoke, threaded_broker: str, unused_address: str
+    invoke: Invoke, threaded_broker: str, unused_address: str, default_timeouts: Callable[[float], None]
 ) -> None:
     missing = invoke("check", "lag", "missing", "--critical", "1", "-n", threaded_broker)
     assert (missing.code, missing.err) == (3, "")
     assert missing.out.decode() == (
         f"UNKNOWN - missing: group 'missing' does not exist (asked {threaded_broker})\n"
     )
+    default_timeouts(0.2)
     down = invoke("check", "lag", "billing", "-n", unused_address)
     assert down.code == 3
     assert down.out.decode().startswith("UNKNOWN - billing: no name server answered")
-    metrics = invoke("check", "lag", "billing", "-o", "prometheus", "-n", unused_address)
+    metrics = invoke("check", "lag", "billing", "--prometheus", "-n", unused_address)
     assert (metrics.code, metrics.out) == (3, b"")
 
 
@@ -105,19 +108,20 @@ def test_check_health_is_ok_if_all_servers_answer(invoke: Invoke, threaded_broke
     assert ended.out.decode() == (
         "OK - 1 of 1 name servers answer and 1 of 1 brokers answer | name_servers=1;;;0;1 brokers=1;;;0;1\n"
     )
-    printed = json.loads(invoke("check", "health", "-o", "json", "-n", threaded_broker).out)
+    printed = json.loads(invoke("check", "health", "--json", "-n", threaded_broker).out)
     assert (printed["state"], printed["reasons"]) == ("OK", [])
     assert [(one["role"], one["up"], one["error"]) for one in printed["servers"]] == [
         ("name server", True, None),
         ("broker", True, None),
     ]
-    metrics = invoke("check", "health", "-o", "prometheus", "-n", threaded_broker)
+    metrics = invoke("check", "health", "--prometheus", "-n", threaded_broker)
     assert f'rocketmq_server_up{{role="name server",address="{threaded_broker}"}} 1\n' in metrics.out.decode()
 
 
 def test_check_health_warns_of_some_servers_that_do_not_answer(
-    invoke: Invoke, threaded_broker: str, unused_address: str
+    invoke: Invoke, threaded_broker: str, unused_address: str, default_timeouts: Callable[[float], None]
 ) -> None:
+    default_timeouts(1.0)
     ended = invoke("check", "health", "-n", f"{threaded_broker};{unused_address}")
     assert ended.code == 1
     assert ended.out.decode().startswith(
@@ -125,15 +129,39 @@ def test_check_health_warns_of_some_servers_that_do_not_answer(
     )
 
 
-def test_check_health_is_critical_without_a_name_server(invoke: Invoke, unused_address: str) -> None:
+def test_check_health_checks_what_a_service_offers(invoke: Invoke) -> None:
+    with run_broker() as service:
+        address = service.name_server_address
+        for request in ("GET_NAMESRV_CONFIG", "GET_BROKER_RUNTIME_INFO"):
+            service.fail(request, code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        ended = invoke("check", "health", "-n", address)
+        assert (ended.code, ended.err) == (0, "")
+        assert ended.out.startswith(b"OK - 1 of 1 name servers answer and 1 of 1 brokers answer |")
+        service.fail("GET_BROKER_CLUSTER_INFO", code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        ended = invoke("check", "health", "-n", address)
+        reason = (
+            f"brokers cannot be listed: {address} (version 5.5.0) does not offer information about the "
+            "cluster (GET_BROKER_CLUSTER_INFO, 106)"
+        )
+        assert (ended.code, ended.err) == (0, "")
+        assert ended.out.decode().startswith(f"OK - 1 of 1 name servers answer; {reason} |")
+        printed = json.loads(invoke("check", "health", "--json", "-n", address).out)
+        assert (printed["state"], printed["reasons"]) == ("OK", [reason])
+        assert [one["address"] for one in printed["servers"]] == [address]
+
+
+def test_check_health_is_critical_without_a_name_server(
+    invoke: Invoke, unused_address: str, default_timeouts: Callable[[float], None]
+) -> None:
+    default_timeouts(0.2)
     ended = invoke("check", "health", "-n", unused_address)
     assert (ended.code, ended.err) == (2, "")
     assert ended.out.decode().startswith(
         "CRITICAL - 0 of 0 name servers answer and 0 of 0 brokers answer; no name server answered"
     )
-    printed = json.loads(invoke("check", "health", "-o", "json", "-n", unused_address).out)
+    printed = json.loads(invoke("check", "health", "--json", "-n", unused_address).out)
     assert (printed["state"], printed["servers"], len(printed["reasons"])) == ("CRITICAL", [], 1)
-    metrics = invoke("check", "health", "-o", "prometheus", "-n", unused_address)
+    metrics = invoke("check", "health", "--prometheus", "-n", unused_address)
     assert (metrics.code, metrics.out.count(b"\n")) == (2, 2)
     assert "no name server answered" in metrics.err
 
@@ -178,10 +206,10 @@ def test_a_check_that_cannot_run_is_unknown(
         ended = invoke(*check)
         assert (ended.code, ended.err) == (3, "")
         assert ended.out.decode().startswith("UNKNOWN - ")
-        printed = json.loads(invoke(*check, "-o", "json").out)
+        printed = json.loads(invoke(*check, "--json").out)
         assert printed["state"] == "UNKNOWN"
         assert printed.get("reason") or printed.get("reasons")
-        metrics = invoke(*check, "-o", "prometheus")
+        metrics = invoke(*check, "--prometheus")
         assert (metrics.code, metrics.out) == (3, b"")
         assert metrics.err
 
@@ -190,7 +218,7 @@ def test_check_lag_says_why_the_lag_is_incomplete(invoke: Invoke, threaded_broke
     trio.run(make_lag_of_60, threaded_broker)
     check = ("check", "lag", "billing", "--topic", "Else", "-n", threaded_broker)
     reason = "the group does not consume Else"
-    assert json.loads(invoke(*check, "-o", "json").out) == {
+    assert json.loads(invoke(*check, "--json").out) == {
         "state": "UNKNOWN",
         "group": "billing",
         "lag": 0,
@@ -198,7 +226,7 @@ def test_check_lag_says_why_the_lag_is_incomplete(invoke: Invoke, threaded_broke
         "members": 0,
         "reason": reason,
     }
-    metrics = invoke(*check, "-o", "prometheus")
+    metrics = invoke(*check, "--prometheus")
     assert (metrics.code, metrics.err) == (3, f"rocketmq-py: {reason}\n")
 
 

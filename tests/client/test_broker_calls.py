@@ -3,13 +3,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 import trio.testing
 
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.errors import ConfigurationError, ConnectionLostError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageRequest
@@ -61,16 +63,16 @@ async def test_requests_except_pulls_and_heartbeats_go_to_the_vip_channel() -> N
         Client(cluster.address, vip_channel=True) as client,
     ):
         broker = cluster.brokers["broker-a"]
-        await client.routes.get("T")
-        assert client.brokers.request_address(broker.address) == vip.address
-        assert await client.brokers.max_offset(QUEUE) == 7
-        await client.brokers.commit_offset("g", QUEUE, 7)
-        await client.brokers.commit_offset_oneway("g", QUEUE, 8)
-        await client.brokers.committed_offset("g", QUEUE)
-        client.heartbeats.add_producer("p")
-        await client.heartbeats.send()
-        request = PendingRequest(pull.code, client.brokers.pull_fields(pull), b"", timeout=3)
-        await client.brokers.pull(broker.address, request)
+        await core_of(client).routes.get("T")
+        assert core_of(client).brokers.request_address(broker.address) == vip.address
+        assert await core_of(client).brokers.max_offset(QUEUE) == 7
+        await core_of(client).brokers.commit_offset("g", QUEUE, 7)
+        await core_of(client).brokers.commit_offset_oneway("g", QUEUE, 8)
+        await core_of(client).brokers.committed_offset("g", QUEUE)
+        core_of(client).heartbeats.add_producer("p")
+        await core_of(client).heartbeats.send()
+        request = PendingRequest(pull.code, core_of(client).brokers.pull_fields(pull), b"", timeout=3)
+        await core_of(client).brokers.pull(broker.address, request)
     assert [request.code for request in vip.requests] == [
         RequestCode.GET_MAX_OFFSET,
         RequestCode.UPDATE_CONSUMER_OFFSET,
@@ -82,16 +84,16 @@ async def test_requests_except_pulls_and_heartbeats_go_to_the_vip_channel() -> N
 
 async def test_a_sql_filter_is_checked_over_the_vip_channel() -> None:
     async with with_vip_channel() as (cluster, vip), Client(cluster.address, vip_channel=True) as client:
-        await check_sql_filter(client, "g", subscription_of("T", "*", "a > 5", version_ms=7))
+        await check_sql_filter(core_of(client), "g", subscription_of("T", "*", "a > 5", version_ms=7))
     assert [request.code for request in vip.requests] == [RequestCode.CHECK_CLIENT_CONFIG]
 
 
 async def test_without_a_vip_channel_all_requests_go_to_the_broker_itself() -> None:
     async with with_vip_channel() as (cluster, vip), Client(cluster.address) as client:
         broker = cluster.brokers["broker-a"]
-        await client.routes.get("T")
-        assert client.brokers.request_address(broker.address) == broker.address
-        assert await client.brokers.max_offset(QUEUE) == 7
+        await core_of(client).routes.get("T")
+        assert core_of(client).brokers.request_address(broker.address) == broker.address
+        assert await core_of(client).brokers.max_offset(QUEUE) == 7
     assert not vip.requests
 
 
@@ -99,11 +101,11 @@ async def test_the_clients_own_messages_go_to_the_next_broker_if_one_is_gone(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store, store) as cluster, Client(cluster.address) as client:
-        await client.routes.get("T")
+        await core_of(client).routes.get("T")
         cluster.brokers["broker-a"].stop()
         queues = [MessageQueue("T", name, 0) for name in cluster.brokers]
         asked = len(cluster.name_server.requests)
-        await client.brokers.send_to_first(queues, lambda queue: {"b": queue.topic, "e": "0"}, b"x")
+        await core_of(client).brokers.send_to_first(queues, lambda queue: {"b": queue.topic, "e": "0"}, b"x")
         (sent,) = cluster.brokers["broker-b"].asked(RequestCode.SEND_MESSAGE_V2)
         assert sent.body == b"x"
         await trio.sleep(1)
@@ -116,11 +118,76 @@ async def test_names_in_requests_are_those_on_the_wire() -> None:
         Client(cluster.address, namespace="ns") as client,
     ):
         broker = cluster.brokers["broker-a"]
-        await client.routes.get("T")
-        await client.brokers.committed_offset("g", QUEUE)
-        await client.brokers.commit_offset("g", QUEUE, 1)
-        await client.brokers.commit_offset_oneway("g", QUEUE, 2)
-        await client.brokers.min_offset(QUEUE)
+        await core_of(client).routes.get("T")
+        await core_of(client).brokers.committed_offset("g", QUEUE)
+        await core_of(client).brokers.commit_offset("g", QUEUE, 1)
+        await core_of(client).brokers.commit_offset_oneway("g", QUEUE, 2)
+        await core_of(client).brokers.min_offset(QUEUE)
         fields = [request.fields for request in broker.requests]
     assert {one["topic"] for one in fields} == {"ns%T"}
     assert [one.get("consumerGroup") for one in fields] == ["ns%g", "ns%g", "ns%g", None]
+
+
+async def test_waiting_for_a_broker_follows_it_to_another_address(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with (
+        scripted_cluster(store) as cluster,
+        Client(cluster.address) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await core_of(client).routes.get("T")
+        queue = MessageQueue("T", "broker-b", 0)
+        assert core_of(client).brokers.is_unreachable("broker-b"), "its address is unknown"
+        assert not core_of(client).brokers.is_unreachable("broker-a"), "it was never tried"
+        start = trio.current_time()
+        await core_of(client).brokers.wait_until_reachable(queue)
+        assert trio.current_time() - start == 1, "the caller gets the error of its next request"
+        reached = trio.Event()
+
+        async def wait() -> None:
+            await core_of(client).brokers.wait_until_reachable(queue)
+            reached.set()
+
+        cluster.brokers["broker-b"] = ScriptedServer(store, address="127.0.0.1:1")
+        await core_of(client).routes.refresh("T")
+        nursery.start_soon(wait)
+        await trio.sleep(3)
+        assert core_of(client).brokers.is_unreachable("broker-b")
+        assert not reached.is_set()
+        cluster.brokers["broker-b"] = cluster.brokers["broker-a"]
+        with trio.fail_after(3):
+            await reached.wait()
+        cluster.brokers["broker-b"] = ScriptedServer(store, address="nonsense")
+        await core_of(client).routes.refresh("T")
+        with trio.fail_after(3):
+            await core_of(client).brokers.wait_until_reachable(queue)
+
+
+async def test_requests_that_may_be_executed_twice_are_repeated_once() -> None:
+    lost = 1
+
+    def lose(connection: Connection, request: Command) -> None:
+        nonlocal lost
+        if request.code in (RequestCode.HEART_BEAT, RequestCode.GET_BROKER_RUNTIME_INFO):
+            connection.respond(request, ResponseCode.SUCCESS)
+        elif lost:
+            lost -= 1
+            connection.close("scripted")
+        else:
+            say_7(connection, request)
+
+    async with scripted_cluster(lose) as cluster, Client(cluster.address) as client:
+        broker, calls = cluster.brokers["broker-a"], core_of(client).brokers
+        await core_of(client).routes.get("T")
+        assert await calls.max_offset(QUEUE) == 7
+        lost = 1
+        await calls.commit_offset("g", QUEUE, 7)
+        assert len(broker.asked(RequestCode.UPDATE_CONSUMER_OFFSET)) == 2
+        lost = 2
+        with pytest.raises(ConnectionLostError):
+            await calls.min_offset(QUEUE)
+        lost = 1
+        with pytest.raises(ConnectionLostError):
+            await calls.recall("broker-a", "g", "T", "handle")
+        assert len(broker.asked(RequestCode.RECALL_MESSAGE)) == 1

@@ -7,11 +7,13 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py import Client, ClientHealth, ConsumeFrom, Message, Producer, PushConsumer, ServerHealth
+from rocketmq_py import Client, Message, Producer, PushConsumer
+from rocketmq_py.client import core_of
 from rocketmq_py.client.discovery import Discovery
 from rocketmq_py.client.health import find_reasons
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import NameServerError
+from rocketmq_py.health import ClientHealth, ServerHealth
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.scripted import ignore, scripted_cluster, store
@@ -43,11 +45,11 @@ async def test_a_client_that_is_not_open_is_unhealthy() -> None:
 async def test_consumers_of_lite_topics_report_their_health(jumping_clock: trio.testing.MockClock) -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         await until(client.health, is_healthy)
-        async with client.lite_consumer("lite", parent="Sessions") as pulling:
+        async with client.lite_topic_consumer("lite", parent="Sessions") as pulling:
             assert pulling.health().healthy
-        async with client.lite_push_consumer("lite", parent="Sessions") as pushing:
+        async with client.lite_topic_push_consumer("lite", parent="Sessions") as pushing:
             (reason,) = pushing.health().reasons
-            assert reason.startswith("this LitePushConsumer is not running")
+            assert reason.startswith("this LiteTopicPushConsumer is not running")
 
 
 async def test_a_probe_connects_a_client_that_has_sent_nothing(
@@ -189,7 +191,7 @@ async def test_failing_pulls_are_a_reason(jumping_clock: trio.testing.MockClock)
         if request.code == RequestCode.PULL_MESSAGE:
             connection.respond(request, ResponseCode.SYSTEM_ERROR, remark="the disk is broken")
         elif request.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP:
-            body = b'{"consumerIdList":["%s"]}' % consumer.client.client_id.encode()
+            body = b'{"consumerIdList":["%s"]}' % core_of(consumer).client_id.encode()
             connection.respond(request, ResponseCode.SUCCESS, body=body)
         elif request.code in (RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.GET_MAX_OFFSET):
             connection.respond(request, ResponseCode.SUCCESS, {"offset": "0"})
@@ -198,7 +200,7 @@ async def test_failing_pulls_are_a_reason(jumping_clock: trio.testing.MockClock)
 
     async with (
         scripted_cluster(fail_pulls) as cluster,
-        PushConsumer(cluster.address, group="g", consume_from=ConsumeFrom.FIRST) as consumer,
+        PushConsumer(cluster.address, group="g", consume_from="earliest") as consumer,
         trio.open_nursery() as nursery,
     ):
         consumer.subscribe("T")

@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.protocol.bodies import ConsumerData, SubscriptionData
@@ -46,15 +47,15 @@ async def test_every_broker_gets_a_heartbeat_with_every_group_every_30_s(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store, store) as cluster, Client(cluster.address) as client:
-        client.heartbeats.add_producer("p")
-        client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
+        core_of(client).heartbeats.add_producer("p")
+        core_of(client).heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
         await trio.sleep(100)
         assert all(not server.requests for server in cluster.brokers.values()), "no broker is in use yet"
-        await client.routes.get("T")
+        await core_of(client).routes.get("T")
         await trio.sleep(1)
         for server in cluster.brokers.values():
             (first,) = heartbeats(server)
-            assert first["clientID"] == client.client_id
+            assert first["clientID"] == core_of(client).client_id
             assert first["producerDataSet"] == [{"groupName": "p"}]
         await trio.sleep(60)
         assert {len(heartbeats(server)) for server in cluster.brokers.values()} == {3}
@@ -64,17 +65,17 @@ async def test_brokers_without_heartbeats_are_forgotten(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store, store) as cluster, Client(cluster.address) as client:
-        client.heartbeats.add_producer("p")
-        await client.routes.get("T")
+        core_of(client).heartbeats.add_producer("p")
+        await core_of(client).routes.get("T")
         gone = cluster.brokers.pop("broker-b")
         await until_asked(gone, RequestCode.HEART_BEAT)
         await trio.sleep(100)
-        last_heartbeats = client.heartbeats._last_heartbeats
+        last_heartbeats = core_of(client).heartbeats._last_heartbeats
         assert last_heartbeats.keys() == {gone.address, cluster.brokers["broker-a"].address}
-        client.connections.close(gone.address)
-        await client.routes.refresh("T")
+        core_of(client).connections.close(gone.address)
+        await core_of(client).routes.refresh("T")
         await trio.sleep(1000)
-        assert client.heartbeats._last_heartbeats.keys() == {cluster.brokers["broker-a"].address}
+        assert core_of(client).heartbeats._last_heartbeats.keys() == {cluster.brokers["broker-a"].address}
 
 
 async def test_heartbeats_have_the_names_on_the_wire() -> None:
@@ -87,11 +88,11 @@ async def test_heartbeats_have_the_names_on_the_wire() -> None:
     ):
         broker = cluster.brokers["broker-a"]
         noticed = trio.Event()
-        client.on_members_changed("c", noticed.set)
-        client.heartbeats.add_producer("p")
-        client.heartbeats.add_consumer("c", lambda: consumer)
-        await client.routes.get("T")
-        await client.heartbeats.send()
+        core_of(client).watch_members("c", noticed.set)
+        core_of(client).heartbeats.add_producer("p")
+        core_of(client).heartbeats.add_consumer("c", lambda: consumer)
+        await core_of(client).routes.get("T")
+        await core_of(client).heartbeats.send()
         heartbeat = heartbeats(broker)[-1]
         assert heartbeat["producerDataSet"] == [{"groupName": "ns%p"}]
         (subscribed,) = msgspec.convert(heartbeat["consumerDataSet"], list[dict[str, Any]])
@@ -103,8 +104,8 @@ async def test_heartbeats_have_the_names_on_the_wire() -> None:
         with trio.fail_after(5):
             await noticed.wait()
 
-        await client.heartbeats.remove_producer("p")
-        await client.heartbeats.remove_consumer("c")
+        await core_of(client).heartbeats.remove_producer("p")
+        await core_of(client).heartbeats.remove_consumer("c")
         leaves = [request.fields for request in broker.asked(RequestCode.UNREGISTER_CLIENT)]
         assert [leave.get("producerGroup") or leave["consumerGroup"] for leave in leaves] == ["ns%p", "ns%c"]
 
@@ -112,26 +113,26 @@ async def test_heartbeats_have_the_names_on_the_wire() -> None:
 async def test_a_group_is_unregistered_with_its_last_producer() -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         broker = cluster.brokers["broker-a"]
-        client.heartbeats.add_producer("p")
-        client.heartbeats.add_producer("p")
-        await client.routes.get("T")
-        await client.heartbeats.send()
-        await client.heartbeats.remove_producer("p")
+        core_of(client).heartbeats.add_producer("p")
+        core_of(client).heartbeats.add_producer("p")
+        await core_of(client).routes.get("T")
+        await core_of(client).heartbeats.send()
+        await core_of(client).heartbeats.remove_producer("p")
         assert not broker.asked(RequestCode.UNREGISTER_CLIENT)
-        await client.heartbeats.remove_producer("p")
+        await core_of(client).heartbeats.remove_producer("p")
         (leave,) = broker.asked(RequestCode.UNREGISTER_CLIENT)
-        assert (leave.fields["clientID"], leave.fields["producerGroup"]) == (client.client_id, "p")
+        assert (leave.fields["clientID"], leave.fields["producerGroup"]) == (core_of(client).client_id, "p")
 
 
 async def test_a_silent_broker_does_not_delay_other_heartbeats(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(ignore, store) as cluster, Client(cluster.address) as client:
-        client.heartbeats.add_producer("p")
-        await client.routes.get("T")
+        core_of(client).heartbeats.add_producer("p")
+        await core_of(client).routes.get("T")
         start = trio.current_time()
-        await client.heartbeats.send()
-        assert trio.current_time() - start <= client.config.request_timeout + 1
+        await core_of(client).heartbeats.send()
+        assert trio.current_time() - start <= client.settings.request_timeout + 1
         assert heartbeats(cluster.brokers["broker-b"])
 
 
@@ -139,17 +140,17 @@ async def test_on_members_changed_is_called_when_a_broker_notifies() -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         broker = cluster.brokers["broker-a"]
         changed: list[str] = []
-        client.on_members_changed("c", lambda: changed.append("c"))
-        client.heartbeats.add_producer("p")
-        await client.routes.get("T")
-        await client.heartbeats.send()
+        core_of(client).watch_members("c", lambda: changed.append("c"))
+        core_of(client).heartbeats.add_producer("p")
+        await core_of(client).routes.get("T")
+        await core_of(client).heartbeats.send()
         header = NotifyConsumerIdsChangedRequest(consumer_group="c")
         broker.connections[0].oneway_nowait(header.code, header.to_fields())
         broker.connections[0].oneway_nowait(header.code, {"consumerGroup": "another"})
         answer = await broker.connections[0].request(12345, {}, timeout=3)
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert changed == ["c"]
-        client.on_members_changed("c", None)
+        core_of(client).watch_members("c", None)
         broker.connections[0].oneway_nowait(header.code, header.to_fields())
         await broker.connections[0].request(12345, {}, timeout=3)
         assert changed == ["c"]
@@ -159,10 +160,12 @@ async def test_a_connection_to_a_vip_channel_gets_heartbeats(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
-        client.heartbeats.add_producer("p")
+        core_of(client).heartbeats.add_producer("p")
         server = cluster.brokers["broker-a"]
-        connection = await client.connections.get(server.address)  # not in a route, like a VIP channel
-        await client.heartbeats.ensure_current(connection, timeout=3)
+        connection = await core_of(client).connections.get(
+            server.address
+        )  # not in a route, like a VIP channel
+        await core_of(client).heartbeats.ensure_current(connection, timeout=3)
         await trio.sleep(61)
         assert len(heartbeats(server)) == 3
 
@@ -172,24 +175,24 @@ async def test_a_replacement_connection_gets_a_heartbeat_at_once(
 ) -> None:
     """The broker forgets a client with its connection, and reassigns its queues until the next heartbeat."""
     async with scripted_cluster(store, store) as cluster, Client(cluster.address) as client:
-        client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
-        await client.routes.get("T")
+        core_of(client).heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
+        await core_of(client).routes.get("T")
         await trio.sleep(1)
         server, other = cluster.brokers.values()
         server.connections[0].close()
         cluster.name_server.connections[0].close()
         await trio.sleep(1)
         assert len(heartbeats(server)) == 1, "no connection is needed now"
-        await client.connections.get(server.address)
-        await client.connections.get(cluster.name_server.address)
+        await core_of(client).connections.get(server.address)
+        await core_of(client).connections.get(cluster.name_server.address)
         await trio.sleep(1)
         assert [len(heartbeats(broker)) for broker in (server, other)] == [2, 1]
         assert heartbeats(server)[1] == heartbeats(server)[0]
         assert not heartbeats(cluster.name_server)
-        await client.heartbeats.remove_consumer("c")
+        await core_of(client).heartbeats.remove_consumer("c")
         server.connections[1].close()
         await trio.sleep(1)
-        await client.connections.get(server.address)
+        await core_of(client).connections.get(server.address)
         await trio.sleep(1)
         assert len(heartbeats(server)) == 2, "there is nothing to unregister"
 
@@ -198,14 +201,14 @@ async def test_a_failed_heartbeat_over_a_new_connection_is_repeated_in_the_next_
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
-        client.heartbeats.add_producer("p")
-        await client.routes.get("T")
+        core_of(client).heartbeats.add_producer("p")
+        await core_of(client).routes.get("T")
         await trio.sleep(1)
         (server,) = cluster.brokers.values()
         server.connections[0].close()
         await trio.sleep(1)
         server.answer = lambda connection, _: connection.close()
-        await client.connections.get(server.address)
+        await core_of(client).connections.get(server.address)
         await trio.sleep(1)
         server.answer = store
         assert len(heartbeats(server)) == 2
@@ -219,19 +222,19 @@ async def test_unregistering_waits_for_heartbeats_in_flight() -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         (server,) = cluster.brokers.values()
         held, server.answer = hold_heartbeats()
-        client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
-        await client.routes.get("T")
+        core_of(client).heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
+        await core_of(client).routes.get("T")
         await until_asked(server, RequestCode.HEART_BEAT)  # the heartbeat of the background task
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(client.heartbeats.send)
+                nursery.start_soon(core_of(client).heartbeats.send)
                 await until_asked(server, RequestCode.HEART_BEAT, 2)
                 scope.cancel()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(client.heartbeats.remove_consumer, "c")
+            nursery.start_soon(core_of(client).heartbeats.remove_consumer, "c")
             for answer_heartbeat in held:
                 # After an answer to another request, everything sent before has been read.
-                await client.connections.request(server.address, 12345, {}, timeout=3)
+                await core_of(client).connections.request(server.address, 12345, {}, timeout=3)
                 assert not server.asked(RequestCode.UNREGISTER_CLIENT)
                 answer_heartbeat()
         assert len(server.asked(RequestCode.UNREGISTER_CLIENT)) == 1
@@ -243,12 +246,12 @@ async def test_unregistering_waits_at_most_a_second_for_a_heartbeat(
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         (server,) = cluster.brokers.values()
         _, server.answer = hold_heartbeats()
-        client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
-        await client.routes.get("T")
+        core_of(client).heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
+        await core_of(client).routes.get("T")
         await trio.sleep(0.1)
         assert len(heartbeats(server)) == 1
         start = trio.current_time()
-        await client.heartbeats.remove_consumer("c")
+        await core_of(client).heartbeats.remove_consumer("c")
         assert 1 <= trio.current_time() - start < 1.1
         assert len(server.asked(RequestCode.UNREGISTER_CLIENT)) == 1
 
@@ -256,10 +259,10 @@ async def test_unregistering_waits_at_most_a_second_for_a_heartbeat(
 async def test_unregistering_uses_each_connection_with_a_heartbeat() -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         (server,) = cluster.brokers.values()
-        vip = await client.connections.get(server.address)  # not in a route, like a VIP channel
-        client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
-        await client.heartbeats.ensure_current(vip, timeout=3)
-        await client.heartbeats.remove_consumer("c")
+        vip = await core_of(client).connections.get(server.address)  # not in a route, like a VIP channel
+        core_of(client).heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
+        await core_of(client).heartbeats.ensure_current(vip, timeout=3)
+        await core_of(client).heartbeats.remove_consumer("c")
         assert len(server.asked(RequestCode.UNREGISTER_CLIENT)) == 1
 
 
@@ -268,17 +271,17 @@ async def test_waiting_for_a_heartbeat_raises_when_the_client_closes() -> None:
         (server,) = cluster.brokers.values()
         _, server.answer = hold_heartbeats()
         async with Client(cluster.address) as client:
-            client.heartbeats.add_producer("p")
-            connection = await client.connections.get(server.address)
+            core_of(client).heartbeats.add_producer("p")
+            connection = await core_of(client).connections.get(server.address)
 
             async def wait() -> None:
                 with pytest.raises(RocketMQError, match="closed"):
-                    await client.heartbeats.ensure_current(connection, timeout=3)
+                    await core_of(client).heartbeats.ensure_current(connection, timeout=3)
 
             nursery.start_soon(wait)
             await until_asked(server, RequestCode.HEART_BEAT)
         with pytest.raises(RocketMQError, match="closed"):
-            await client.heartbeats.ensure_current(connection, timeout=3)
+            await core_of(client).heartbeats.ensure_current(connection, timeout=3)
 
 
 async def test_producers_can_close_while_others_open() -> None:
@@ -292,19 +295,21 @@ async def test_producers_can_close_while_others_open() -> None:
 
     async with scripted_cluster(hold_leaves) as cluster, Client(cluster.address) as client:
         broker = cluster.brokers["broker-a"]
-        client.heartbeats.expect_replies()
+        core_of(client).heartbeats.expect_replies()
         for group in ("a", "b"):
-            client.heartbeats.add_producer(group)
-        await client.routes.get("T")
-        await client.heartbeats.send()
-        await client.heartbeats.remove_producer("a")  # it stays registered, because replies are expected
+            core_of(client).heartbeats.add_producer(group)
+        await core_of(client).routes.get("T")
+        await core_of(client).heartbeats.send()
+        await core_of(client).heartbeats.remove_producer(
+            "a"
+        )  # it stays registered, because replies are expected
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(client.heartbeats.remove_producer, "b")
+            nursery.start_soon(core_of(client).heartbeats.remove_producer, "b")
             await until_asked(broker, RequestCode.UNREGISTER_CLIENT)
             heard = len(heartbeats(broker))
-            client.heartbeats.add_producer("a")  # before it is unregistered
-            client.heartbeats.add_producer("b")
-            client.heartbeats.add_producer("b")
+            core_of(client).heartbeats.add_producer("a")  # before it is unregistered
+            core_of(client).heartbeats.add_producer("b")
+            core_of(client).heartbeats.add_producer("b")
             held.pop()()
         assert len(broker.asked(RequestCode.UNREGISTER_CLIENT)) == 1
         await until_asked(broker, RequestCode.HEART_BEAT, heard + 1)
@@ -315,7 +320,7 @@ async def test_producers_can_close_while_others_open() -> None:
         ]
         async with trio.open_nursery() as nursery:
             for group in ("b", "a", "b"):
-                nursery.start_soon(client.heartbeats.remove_producer, group)
+                nursery.start_soon(core_of(client).heartbeats.remove_producer, group)
             for count in (2, 3):
                 await until_asked(broker, RequestCode.UNREGISTER_CLIENT, count)
                 while held:

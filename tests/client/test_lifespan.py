@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 
 import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client.lifespan import Lifespan
-from rocketmq_py.errors import ClosedError, ConfigurationError, OutsideTrioError
+from rocketmq_py.client.lifespan import Lifespan, from_any_thread, nursery_of
+from rocketmq_py.errors import ClosedError, ConfigurationError, OutsideEventLoopError
 
 
 class Sample(Lifespan):
@@ -23,7 +24,7 @@ class Sample(Lifespan):
         await trio.lowlevel.checkpoint()
         if self.failure is not None:
             raise self.failure
-        self.nursery.start_soon(self._work)
+        self._nursery.start_soon(self._work)
         self.events.append("open")
 
     async def _work(self) -> None:
@@ -41,6 +42,13 @@ class Sample(Lifespan):
 
     def use(self) -> None:
         self._check_open()
+
+    @from_any_thread
+    def place(self, *, failure: Exception | None = None) -> int:
+        """Return the thread that runs this method."""
+        if failure is not None:
+            raise failure
+        return threading.get_ident()
 
 
 ALL = ["open", "closed gracefully", "background ended", "abandoned"]
@@ -97,7 +105,7 @@ async def test_closing_is_bounded(autojump_clock: trio.testing.MockClock) -> Non
     start = trio.current_time()
     async with sample:
         pass
-    assert trio.current_time() - start == sample.close_timeout
+    assert trio.current_time() - start == 5
     assert sample.events == ["open", "background ended", "abandoned"]
 
 
@@ -151,7 +159,7 @@ async def test_cancelling_the_callers_nursery_ends_it_without_a_graceful_close()
 async def test_it_cannot_be_opened_twice() -> None:
     sample = Sample()
     with pytest.raises(ClosedError, match="not open"):
-        _ = sample.nursery
+        _ = nursery_of(sample)
     await sample.aclose()  # never opened, so there is nothing to do
     with pytest.raises(ClosedError, match="this Sample is not open: use it inside `async with Sample"):
         sample.use()
@@ -245,7 +253,9 @@ def test_opening_without_trio_raises_a_helpful_error() -> None:
         async with Sample():
             pytest.fail("not reached")
 
-    with pytest.raises(OutsideTrioError, match=r"Sample runs on trio: .*trio\.run.* rocketmq_py\.blocking"):
+    with pytest.raises(
+        OutsideEventLoopError, match=r"Sample runs on trio: .*trio\.run.* rocketmq_py\.blocking"
+    ):
         asyncio.run(open_one())
 
 
@@ -253,10 +263,10 @@ async def test_use_in_another_thread_raises() -> None:
     errors: list[str] = []
 
     async def use_in_each_way(sample: Sample) -> None:
-        with pytest.raises(OutsideTrioError) as caught:
+        with pytest.raises(OutsideEventLoopError) as caught:
             sample.use()
         errors.append(str(caught.value))
-        with pytest.raises(OutsideTrioError):
+        with pytest.raises(OutsideEventLoopError):
             await sample.aclose()
 
     async with Sample() as sample:
@@ -272,3 +282,15 @@ async def test_a_plain_with_raises_a_helpful_error() -> None:
     text = r"use 'async with Sample\(\.\.\.\)', or rocketmq_py\.blocking for a plain 'with'"
     with pytest.raises(TypeError, match=text), Sample():  # type: ignore[attr-defined]  # the fault that is tested
         pass
+
+
+async def test_a_method_for_any_thread_runs_in_the_thread_of_trio_while_the_object_is_open() -> None:
+    here = threading.get_ident()
+    sample = Sample()
+    assert await trio.to_thread.run_sync(sample.place) != here
+    async with sample:
+        assert sample.place() == here
+        assert await trio.to_thread.run_sync(sample.place) == here
+        with pytest.raises(KeyError):
+            await trio.to_thread.run_sync(lambda: sample.place(failure=KeyError("mine")))
+    assert await trio.to_thread.run_sync(sample.place) != here

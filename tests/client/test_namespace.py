@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_py.client.namespace import Namespace
+from rocketmq_py.client.namespace import Namespace, missing_topic_advice
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import ConsumerData, SubscriptionData
 from rocketmq_py.protocol.headers import (
@@ -135,9 +135,47 @@ def test_a_name_that_becomes_too_long_is_rejected() -> None:
         namespace.wrap_topic("t" * 67)
     with pytest.raises(ConfigurationError, match="has 121 characters; at most 120"):
         namespace.wrap_group("g" * 60)
+    # As in Java, a group and a topic together.
+    pop_retry = f"%RETRY%{'g' * 60}_{'t' * 60}"
+    assert namespace.wrap_topic(pop_retry) == f"%RETRY%{'n' * 60}%{'g' * 60}_{'t' * 60}"
+    with pytest.raises(ConfigurationError, match="at most 255"):
+        namespace.wrap_topic(pop_retry + "t" * 67)
 
 
 @pytest.mark.parametrize("name", ["a%b", "with blank", "ü", "a\n"])
 def test_an_invalid_namespace_is_rejected(name: str) -> None:
     with pytest.raises(ConfigurationError, match="may hold only letters, digits"):
         Namespace(name)
+
+
+@pytest.mark.parametrize(
+    ("topic", "namespace", "address", "advice"),
+    [
+        ("T", "", "a:1", ""),
+        ("T", "ns", "a:1", ""),
+        ("T", "MQ_INST_1_a", "MQ_INST_1_a.x:1", ""),
+        ("MQ_INST_1_a%T", "", "MQ_INST_1_a.x:1", ""),
+        ("rocketmq-1|n%T", "ns", "a:1", "the name may contain a namespace already; pass the name without it"),
+        ("%RETRY%G", "ns", "a:1", ""),
+        ("%RETRY%other%G", "ns", "a:1", "the name may contain a namespace already"),
+        (
+            "T",
+            "",
+            "MQ_INST_1_a.x:1",
+            "is of the namespace MQ_INST_1_a, which namespace='' tu",
+        ),
+        (
+            "T",
+            "",
+            "rocketmq-1.rocketmq.gz.public.tencenttdmq.com:9876",
+            "have a namespace; pass it as",
+        ),
+        ("T", "", "rmq-1.rocketmq.gz.public.tencenttdmq.com:8080", ""),
+    ],
+)
+def test_advice_for_a_missing_topic_whose_namespace_may_be_wrong(
+    topic: str, namespace: str, address: str, advice: str
+) -> None:
+    given = missing_topic_advice(topic, namespace, ["10.0.0.1:9876", address])
+    assert advice in given
+    assert bool(advice) == bool(given)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 from unittest import mock
 
 import pytest
 
 from rocketmq_py import Admin, Client, Message, MessageQueue, PoppedMessage, ReceivedMessage
-from rocketmq_py.codes import RequestCode
+from rocketmq_py.client import core_of
+from rocketmq_py.codes import RequestCode, version_name
 from rocketmq_py.consumer import PopConsumer
 from rocketmq_py.consumer.read.offset_queries import _may_be_gone
 from rocketmq_py.errors import BrokerError, NameServerError, UnsupportedByBrokerError
+from rocketmq_py.protocol.command import VERSION, Command
+from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.stored_message import decode_messages
+from rocketmq_py.remoting import Connection
 from tests.consumer.pop_broker import message, pop_brokers
-from tests.scripted import scripted_cluster, scripted_proxy, store
+from tests.scripted import ScriptedCluster, scripted_cluster, scripted_proxy, store
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -39,8 +44,8 @@ async def alter_name_servers(client: Client) -> Any:
 
 
 async def find_by_key(client: Client) -> Any:
-    async with client.reader() as reader:
-        await reader.find("T", "key")
+    async with client.admin() as admin:
+        await admin.messages.get("key", topic="T")
 
 
 async def ask(client: Client) -> Any:
@@ -67,18 +72,18 @@ async def receive(client: Client) -> Any:
 
 
 async def subscribe_lite(client: Client) -> Any:
-    async with client.lite_consumer("g", parent="T") as consumer:
+    async with client.lite_topic_consumer("g", parent="T") as consumer:
         await consumer.subscribe_lite("session-42")
 
 
 async def query_first_store_time(client: Client) -> Any:
-    await client.routes.get("T")
-    await client.brokers.first_store_time(QUEUE)
+    await core_of(client).routes.get("T")
+    await core_of(client).brokers.first_store_time(QUEUE)
 
 
 UNSUPPORTED: list[tuple[Callable[[Client], Awaitable[Any]], str]] = [
-    (list_topics, "administration (GET_BROKER_CLUSTER_INFO, 106)"),
-    (alter_name_servers, "administration (UPDATE_NAMESRV_CONFIG, 318)"),
+    (list_topics, "information about the cluster (GET_BROKER_CLUSTER_INFO, 106)"),
+    (alter_name_servers, "the settings of name servers (UPDATE_NAMESRV_CONFIG, 318)"),
     (find_by_key, "queries by key or id (QUERY_MESSAGE, 12)"),
     (ask, "requests with replies (SEND_REPLY_MESSAGE_V2, 325)"),
     (ask_again, "requests with replies (SEND_REPLY_MESSAGE_V2, 325)"),
@@ -116,8 +121,8 @@ async def test_a_failed_reply_to_a_broker_raises_its_error() -> None:
 
 async def test_the_first_message_of_a_queue_behind_a_proxy_may_be_gone() -> None:
     async with scripted_proxy() as proxy, Client(proxy.address) as client:
-        await client.routes.get("T")
-        assert await _may_be_gone(client, QUEUE)
+        await core_of(client).routes.get("T")
+        assert await _may_be_gone(core_of(client), QUEUE)
 
 
 async def popped_messages() -> list[PoppedMessage]:
@@ -150,7 +155,7 @@ async def test_sends_and_offset_queries_go_through_a_proxy() -> None:
         async with client.producer("g") as producer:
             await producer.send(Message("T", b"body"))
         async with client.reader() as reader:
-            assert set((await reader.offsets_of(["T"]))["T"].values()) == {(0, 0)}
+            assert set((await reader.offsets("T")).values()) == {(0, 0)}
     [send] = proxy.asked(RequestCode.SEND_MESSAGE_V2)
     assert send.fields["n"] == "broker-a"
 
@@ -182,8 +187,105 @@ async def test_a_broker_that_refuses_a_request_is_not_taken_for_a_proxy() -> Non
             store(connection, request)
 
     async with scripted_cluster(refuse_queries) as cluster, Client(cluster.address) as client:
-        with pytest.raises(BrokerError, match="REQUEST_CODE_NOT_SUPPORTED"):
+        with pytest.raises(UnsupportedByBrokerError) as caught:
             await find_by_key(client)
+        broker = cluster.brokers["broker-a"].address
+    shown = version_name(VERSION)
+    assert str(caught.value) == (
+        f"{broker} (version {shown}) does not offer queries by key or id (QUERY_MESSAGE, 12)"
+    )
+
+
+async def create_a_topic(client: Client) -> Any:
+    await core_of(client).routes.get("T")
+    await core_of(client).brokers.create_topic(
+        core_of(client).routes.broker_address("broker-a"), "new", queues=1
+    )
+
+
+async def send_a_batch(client: Client) -> Any:
+    async with client.producer("g") as producer:
+        await producer.send_batch([Message("T", b"1"), Message("T", b"2")])
+
+
+async def send_a_batch_pipelined(client: Client) -> Any:
+    async with client.producer("g", linger=1) as producer:
+        first = await producer.submit(Message("T", b"1"))
+        await (await producer.submit(Message("T", b"2")))
+        await first
+
+
+async def cluster_info(client: Client) -> Any:
+    await core_of(client).name_servers.cluster_info()
+    await core_of(client).name_servers.topics()
+
+
+async def name_server_settings(client: Client) -> Any:
+    async with Admin(client) as admin:
+        await admin.name_servers.alter({"orderMessageEnable": "true"})
+
+
+async def recall(client: Client) -> Any:
+    handle = RecallHandle("T", "broker-a", "1900000000000", "unique").encode()
+    async with client.producer("g") as producer:
+        await producer.recall("T", handle)
+
+
+NOT_OFFERED: list[tuple[Callable[[Client], Awaitable[Any]], str]] = [
+    (create_a_topic, "the creation and change of topics (UPDATE_AND_CREATE_TOPIC, 17)"),
+    (send_a_batch, "batches (SEND_BATCH_MESSAGE, 320)"),
+    (send_a_batch_pipelined, "batches (SEND_BATCH_MESSAGE, 320)"),
+    (find_by_key, "queries by key or id (QUERY_MESSAGE, 12)"),
+    (cluster_info, "information about the cluster (GET_BROKER_CLUSTER_INFO, 106)"),
+    (name_server_settings, "the settings of name servers (UPDATE_NAMESRV_CONFIG, 318)"),
+    (reply, "requests with replies (SEND_REPLY_MESSAGE_V2, 325)"),
+    (receive, "pop consumption (POP_MESSAGE, 200050)"),
+    (recall, "recalls of timed messages (RECALL_MESSAGE, 370)"),
+]
+
+
+@asynccontextmanager
+async def managed_service() -> AsyncIterator[ScriptedCluster]:
+    """Run a name server and a broker that offer routes and sends, and are no proxy."""
+    offered = {RequestCode.SEND_MESSAGE_V2, RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT}
+
+    def offer_sends(connection: Connection, request: Command) -> None:
+        if request.code in offered:
+            store(connection, request)
+        else:
+            connection.respond(request, 3, remark="not supported")
+
+    async with scripted_cluster(offer_sends, topics=["T", "c_REPLY_TOPIC"]) as cluster:
+
+        def offer_routes(connection: Connection, request: Command) -> None:
+            if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                cluster.route(connection, request)
+            else:
+                connection.respond(request, 3, remark="not supported")
+
+        cluster.name_server.answer = offer_routes
+        yield cluster
+
+
+@pytest.mark.parametrize(("call", "feature"), NOT_OFFERED, ids=[call.__name__ for call, _ in NOT_OFFERED])
+async def test_a_request_that_a_managed_service_does_not_offer_names_the_feature(
+    call: Callable[[Client], Awaitable[Any]], feature: str
+) -> None:
+    text = re.escape(f"(version {version_name(VERSION)}) does not offer {feature}") + "$"
+    async with managed_service() as cluster, Client(cluster.address) as client:
+        with pytest.raises(UnsupportedByBrokerError, match=text):
+            await call(client)
+
+
+async def test_a_name_server_that_does_not_offer_a_request_is_healthy() -> None:
+    async with managed_service() as cluster, Client(cluster.address) as client:
+        with pytest.raises(UnsupportedByBrokerError):
+            await core_of(client).name_servers.cluster_info()
+        assert client.health().healthy
+        assert [one.error for one in client.health().name_servers] == [None]
+        async with client.producer("g") as producer:
+            await producer.send(Message("T", b"1"))
+            assert producer.health().healthy
 
 
 async def test_a_name_server_that_stops_answering_is_not_taken_for_a_proxy(jumping_clock: object) -> None:
@@ -194,4 +296,4 @@ async def test_a_name_server_that_stops_answering_is_not_taken_for_a_proxy(jumpi
     async with scripted_proxy() as server, Client(server.address) as client:
         server.answer = refuse_once
         with pytest.raises(NameServerError, match="is not a name server, but perhaps a broker"):
-            await client.name_servers.cluster_info()
+            await core_of(client).name_servers.cluster_info()

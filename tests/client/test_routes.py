@@ -7,12 +7,13 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client
-from rocketmq_py.client import Route
-from rocketmq_py.codes import RequestCode
+from rocketmq_py.client import Route, core_of
+from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import NameServerError, NoQueueError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import BrokerData, QueueData, TopicRoute
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection
 from tests.scripted import ScriptedCluster, ignore, scripted_cluster, store
 
 ROUTE_QUESTIONS = RequestCode.GET_ROUTEINFO_BY_TOPIC
@@ -90,21 +91,21 @@ async def test_concurrent_requests_for_a_route_are_coalesced() -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         async with trio.open_nursery() as nursery:
             for _ in range(20):
-                nursery.start_soon(client.routes.get, "T")
+                nursery.start_soon(core_of(client).routes.get, "T")
         assert questions(cluster) == 1
-        assert client.routes.get_nowait("T") is await client.routes.get("T")
+        assert core_of(client).routes.get_nowait("T") is await core_of(client).routes.get("T")
 
 
 async def test_routes_are_refreshed_on_time(jumping_clock: trio.testing.MockClock) -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         changes: list[Route] = []
-        client.on_route(changes.append)
-        await client.routes.get("T")
+        core_of(client).watch_routes(changes.append)
+        await core_of(client).routes.get("T")
         cluster.topics["T"] = (8, 8, 6)
         await trio.sleep(29)
-        assert len((await client.routes.get("T")).write_queues) == 4
+        assert len((await core_of(client).routes.get("T")).write_queues) == 4
         await trio.sleep(2)
-        assert len((await client.routes.get("T")).write_queues) == 8
+        assert len((await core_of(client).routes.get("T")).write_queues) == 8
         assert [len(route.write_queues) for route in changes] == [4, 8]
         await trio.sleep(60)
         assert len(changes) == 2, "on_change is not called for an unchanged route"
@@ -112,13 +113,13 @@ async def test_routes_are_refreshed_on_time(jumping_clock: trio.testing.MockCloc
 
 async def test_an_invalidated_route_is_refreshed_at_once(jumping_clock: trio.testing.MockClock) -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
-        await client.routes.get("T")
+        await core_of(client).routes.get("T")
         cluster.topics["T"] = (1, 1, 6)
         for _ in range(100):
-            client.routes.invalidate("T")
-        client.routes.invalidate("never heard of")
+            core_of(client).routes.invalidate("T")
+        core_of(client).routes.invalidate("never heard of")
         await trio.sleep(1)
-        assert len((await client.routes.get("T")).write_queues) == 1
+        assert len((await core_of(client).routes.get("T")).write_queues) == 1
         assert questions(cluster) == 2
 
 
@@ -126,21 +127,21 @@ async def test_old_routes_are_used_while_no_name_server_answers(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
-        route = await client.routes.get("T")
+        route = await core_of(client).routes.get("T")
         cluster.name_server.stop()
         await trio.sleep(100)
-        assert await client.routes.get("T") == route
+        assert await core_of(client).routes.get("T") == route
         with pytest.raises(NameServerError):
-            await client.routes.get("other")
+            await core_of(client).routes.get("other")
 
 
 async def test_consumers_get_no_default_route() -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
-        assert (await client.routes.get("new", for_sending=True)).is_default
+        assert (await core_of(client).routes.get("new", for_sending=True)).is_default
         with pytest.raises(TopicNotFoundError):
-            await client.routes.get("new")
+            await core_of(client).routes.get("new")
         cluster.topics["new"] = (2, 2, 6)
-        assert not (await client.routes.get("new")).is_default
+        assert not (await core_of(client).routes.get("new")).is_default
 
 
 async def test_wait_for_repeats_the_request_until_the_topic_exists(
@@ -149,23 +150,23 @@ async def test_wait_for_repeats_the_request_until_the_topic_exists(
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         async with trio.open_nursery() as nursery:
             started = trio.current_time()
-            nursery.start_soon(client.routes.wait_for, "new")
+            nursery.start_soon(core_of(client).routes.wait_for, "new")
             await trio.sleep(2.5)
             cluster.topics["new"] = (2, 2, 6)
         assert trio.current_time() - started == pytest.approx(3, abs=0.1)
-        assert (await client.routes.get("new")).read_queues
+        assert (await core_of(client).routes.get("new")).read_queues
 
 
 async def test_addresses_of_brokers() -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
-        await client.routes.get("T")
+        await core_of(client).routes.get("T")
         address = cluster.brokers["broker-a"].address
-        assert client.routes.broker_address("broker-a") == address
-        assert client.routes.broker_address("broker-a", broker_id=1, any_id=True) == address
+        assert core_of(client).routes.broker_address("broker-a") == address
+        assert core_of(client).routes.broker_address("broker-a", broker_id=1, any_id=True) == address
         with pytest.raises(NoQueueError, match="replica 1 of broker 'broker-a'"):
-            client.routes.broker_address("broker-a", broker_id=1)
+            core_of(client).routes.broker_address("broker-a", broker_id=1)
         with pytest.raises(NoQueueError, match="master of broker 'gone'"):
-            client.routes.broker_address("gone")
+            core_of(client).routes.broker_address("gone")
 
 
 async def test_the_next_name_server_is_asked_when_one_fails(
@@ -180,9 +181,9 @@ async def test_the_next_name_server_is_asked_when_one_fails(
         silent.name_server.answer = ignore
         addresses = f"{dead.address};{silent.address};{good.address}"
         async with Client(addresses) as client:
-            await client.routes.get("T")
+            await core_of(client).routes.get("T")
             for _ in range(5):
-                await client.routes.refresh("T")
+                await core_of(client).routes.refresh("T")
         assert questions(good) == 6
         assert questions(silent) <= 1, "it stays with a name server that answers"
 
@@ -193,11 +194,11 @@ async def test_missing_topics_leak_nothing() -> None:
         return sum(isinstance(one, trio.Lock) for one in gc.get_objects())
 
     async with scripted_cluster(store, topics=["T"]) as cluster, Client(cluster.address) as client:
-        await client.routes.get("T")
+        await core_of(client).routes.get("T")
         before = locks()
         for number in range(20):
             with pytest.raises(TopicNotFoundError):
-                await client.routes.get(f"unknown-{number}")
+                await core_of(client).routes.get(f"unknown-{number}")
         assert locks() <= before
 
 
@@ -208,24 +209,24 @@ async def test_a_malformed_route_keeps_the_old_one_and_is_logged(
     body: bytes, jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
-        route = await client.routes.get("T")
+        route = await core_of(client).routes.get("T")
         cluster.name_server.answer = lambda connection, request: connection.respond(request, 0, {}, body)
-        await trio.sleep(client.config.route_refresh_interval * 2.5)
+        await trio.sleep(client.settings.route_refresh_interval * 2.5)
         assert client.is_open
-        assert client.routes.get_nowait("T") is route
+        assert core_of(client).routes.get_nowait("T") is route
         assert caplog.text.count("route refresh failed, retrying: topic=T") == 2
         cluster.name_server.answer = cluster.route
-        assert (await client.routes.refresh("T")).write_queues == route.write_queues
+        assert (await core_of(client).routes.refresh("T")).write_queues == route.write_queues
 
 
 async def test_a_missing_topic_is_logged_at_growing_intervals(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with scripted_cluster(store, topics=["T"]) as cluster, Client(cluster.address) as client:
-        await client.routes.get("T")
+        await core_of(client).routes.get("T")
         cluster.name_server.answer = lambda connection, request: connection.respond(request, 17, {})
-        for _ in range(round(client.config.route_refresh_interval * 1.5)):
-            client.routes.invalidate("T")
+        for _ in range(round(client.settings.route_refresh_interval * 1.5)):
+            core_of(client).routes.invalidate("T")
             await trio.sleep(1)
     assert caplog.text.count("route refresh failed, retrying: topic=T") == 2
 
@@ -233,9 +234,9 @@ async def test_a_missing_topic_is_logged_at_growing_intervals(
 async def test_the_zone_is_sent_with_requests_for_routes() -> None:
     async with scripted_cluster(store) as cluster:
         async with Client(cluster.address, zone="zone-1") as client:
-            await client.routes.get("T")
+            await core_of(client).routes.get("T")
         async with Client(cluster.address, zone="") as client:
-            await client.routes.get("T")
+            await core_of(client).routes.get("T")
         with_zone, without = [request.fields for request in cluster.name_server.asked(ROUTE_QUESTIONS)]
     assert (with_zone["__ZONE_NAME"], with_zone["__ZONE_MODE"]) == ("zone-1", "true")
     assert not {"__ZONE_NAME", "__ZONE_MODE"} & without.keys()
@@ -246,9 +247,49 @@ async def test_a_refresh_in_flight_is_no_failure_when_the_client_closes(
 ) -> None:
     async with scripted_cluster(store) as cluster:
         async with Client(cluster.address, route_refresh_interval=5, request_timeout=60) as client:
-            await client.routes.get("T")
+            await core_of(client).routes.get("T")
             requests: list[Command] = []
             cluster.name_server.answer = lambda _, request: requests.append(request)
             await trio.sleep(6)
             assert [request.code for request in requests] == [RequestCode.GET_ROUTEINFO_BY_TOPIC]
+        assert not caplog.records
+
+
+async def test_a_route_without_readable_queues_says_how_to_allow_reading() -> None:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
+        assert len((await core_of(client).routes.get("T")).queues_to_read()) == 4
+        cluster.topics["T"] = (4, 4, 2)
+        with pytest.raises(
+            NoQueueError, match="allow reading with: rocketmq-py topic alter T --permission RW"
+        ):
+            (await core_of(client).routes.refresh("T")).queues_to_read()
+        cluster.topics["T"] = (4, 4, 0)
+        with pytest.raises(NoQueueError, match=r"topic 'T' has no readable queue$"):
+            (await core_of(client).routes.refresh("T")).queues_to_read()
+
+
+async def test_a_name_server_that_does_not_list_brokers_does_not_delay_the_error_of_a_missing_topic() -> None:
+    async with scripted_cluster(store, topics=["T"]) as cluster, Client(cluster.address) as client:
+
+        def offer_routes(connection: Connection, request: Command) -> None:
+            if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                cluster.route(connection, request)
+            else:
+                connection.respond(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+        cluster.name_server.answer = offer_routes
+        with pytest.raises(TopicNotFoundError) as caught:
+            await core_of(client).routes.get("Missing", for_sending=True)
+        assert not caught.value.not_reached
+
+
+async def test_a_refresh_that_fails_because_the_client_is_closed_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
+        await core_of(client).routes.get("T")
+        cluster.name_server.stop()
+        await trio.testing.wait_all_tasks_blocked()
+        core_of(client).connections.is_closed = True
+        await core_of(client).routes._refresh_in_background("T")
         assert not caplog.records

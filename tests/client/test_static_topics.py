@@ -10,7 +10,7 @@ import pytest
 import trio.testing
 
 from rocketmq_py import Client, Message, MessageQueue, Producer
-from rocketmq_py.client import Route
+from rocketmq_py.client import Route, core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.broker_assignment import BrokerAssignments
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller
@@ -116,7 +116,7 @@ async def test_a_send_follows_a_queue_that_moves(jumping_clock: trio.testing.Moc
 async def test_health_tells_of_brokers_and_not_of_logical_queues() -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         cluster.queue_mappings["T"] = mappings(mapping("broker-a", 0, 1))
-        await client.routes.get("T")
+        await core_of(client).routes.get("T")
         assert [one.broker_name for one in client.health().brokers] == ["broker-a"]
 
 
@@ -132,10 +132,10 @@ async def test_locks_have_the_names_of_java() -> None:
     on_wire = MessageQueue("T", JAVA_NAME, 0), MessageQueue("T", "broker-a", 1), MessageQueue("T", "x", 2)
     answer = answer_with(RequestCode.LOCK_BATCH_MQ, LockedQueues.of(on_wire).encode())
     async with scripted_cluster(answer) as cluster, Client(cluster.address) as client:
-        await client.routes.get("T")
+        await core_of(client).routes.get("T")
         asked = [logical(0), MessageQueue("T", "broker-a", 1), logical(3)]
-        locked = await client.brokers.lock("g", "client", "broker-a", asked)
-        await client.brokers.unlock("g", "client", "broker-a", [logical(0)])
+        locked = await core_of(client).brokers.lock("g", "client", "broker-a", asked)
+        await core_of(client).brokers.unlock("g", "client", "broker-a", [logical(0)])
     assert locked == {logical(0), MessageQueue("T", "broker-a", 1)}
     [lock] = cluster.brokers["broker-a"].asked(RequestCode.LOCK_BATCH_MQ)
     [unlock] = cluster.brokers["broker-a"].asked(RequestCode.UNLOCK_BATCH_MQ)
@@ -148,8 +148,8 @@ async def test_pulled_messages_have_the_number_of_the_logical_queue() -> None:
     answer = answer_with(RequestCode.PULL_MESSAGE, stored(0) + stored(1), numbers)
     async with scripted_cluster(answer) as cluster, Client(cluster.address) as client:
         cluster.queue_mappings["T"] = mappings(mapping("broker-a", 0, 1, 2, 3))
-        await client.routes.get("T")
-        puller = QueuePuller(client, "g", logical(3), batch_size=32, hold=0, timeout=3)
+        await core_of(client).routes.get("T")
+        puller = QueuePuller(core_of(client), "g", logical(3), batch_size=32, hold=0, timeout=3)
         pulled = await puller.pull(0, make_subscription("T", version_ms=1))
     assert {message.queue for message in pulled.messages} == {logical(3)}
 
@@ -158,9 +158,9 @@ async def test_messages_of_logical_queues_are_not_sent_back_by_their_position() 
     message = attrs.evolve(received(0), broker_name=logical(0).broker_name)
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         cluster.queue_mappings["T"] = mappings(mapping("broker-a", 0))
-        await client.routes.get("T")
+        await core_of(client).routes.get("T")
         with pytest.raises(NoQueueError, match="of a logical queue cannot be sent back"):
-            await client.brokers.send_back(message, "g", delay_level=0, max_reconsume_times=16)
+            await core_of(client).brokers.send_back(message, "g", delay_level=0, max_reconsume_times=16)
     assert not cluster.brokers["broker-a"].asked(RequestCode.CONSUMER_SEND_MSG_BACK)
 
 
@@ -179,6 +179,6 @@ async def test_brokers_assign_logical_queues() -> None:
     answer = answer_with(RequestCode.QUERY_ASSIGNMENT, assigned.encode())
     async with scripted_cluster(answer) as cluster, Client(cluster.address) as client:
         cluster.queue_mappings["T"] = mappings(mapping("broker-a", 0, 1, 2, 3))
-        route = await client.routes.get("T")
-        assignment = await BrokerAssignments(client, "g", "AVG").query(route)
+        route = await core_of(client).routes.get("T")
+        assignment = await BrokerAssignments(core_of(client), "g", "AVG").query(route)
     assert assignment.pulled == [logical(2)]

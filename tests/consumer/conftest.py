@@ -7,8 +7,10 @@ import trio
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import core_of
 from rocketmq_py.message import Message
 from rocketmq_py.producer import Producer
+from tests.environment import created
 
 Fill = Callable[..., Awaitable[None]]
 
@@ -20,7 +22,7 @@ def now_ms() -> int:
 
 @pytest.fixture
 async def broker(jumping_clock: object) -> AsyncIterator[EmbeddedBroker]:
-    async with EmbeddedBroker(message_delay_level="1s 2s 3s 4s", now_ms=now_ms) as broker:
+    async with created(EmbeddedBroker, message_delay_level="1s 2s 3s 4s", now_ms=now_ms) as broker:
         yield broker
 
 
@@ -31,7 +33,7 @@ async def address(broker: EmbeddedBroker) -> str:
 
 @pytest.fixture
 async def client(address: str) -> AsyncIterator[Client]:
-    async with Client(address) as client:
+    async with created(Client, address, now_ms=now_ms) as client:
         yield client
 
 
@@ -43,10 +45,10 @@ async def fill(broker: EmbeddedBroker, client: Client) -> Fill:
     """
 
     async def fill(topic: str, count: int, *, queues: int = 1, tags: str = "", first: int = 0) -> None:
-        route = client.routes.get_nowait(topic)
+        route = core_of(client).routes.get_nowait(topic)
         if route is None:
-            await client.brokers.create_topic(broker.broker_address, topic, queues=queues)
-            route = await client.routes.get(topic)
+            await core_of(client).brokers.create_topic(broker.broker_address, topic, queues=queues)
+            route = await core_of(client).routes.get(topic)
         messages = [Message(topic, b"%d" % number, tags=tags) for number in range(first, first + count)]
         step = len(route.write_queues)
         async with Producer(client, group="p") as producer:

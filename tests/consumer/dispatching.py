@@ -79,6 +79,7 @@ def concurrent_dispatch(
         concurrency=concurrency,
         batch_size=batch_size,
         timeout=timeout,
+        max_reconsume_times=16,
         send_back=send_back,
         send_to_dead_letters=dead_letters or DeadLetters(),
         hooks=hooks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from rocketmq_py import Client
-from rocketmq_py.consumer import ConsumeFrom, PushConsumer
+from rocketmq_py.consumer import PushConsumer
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -16,7 +16,7 @@ def consumer_of(address: str | Client, group: str = "g", **options: object) -> P
     consumer = PushConsumer(
         address,
         group=group,
-        consume_from=ConsumeFrom.FIRST,
+        consume_from="earliest",
         **options,  # type: ignore[arg-type]  # options of the test
     )
     consumer.subscribe("T")

@@ -53,11 +53,17 @@ def stored(offset: int, *, body: bytes = b"body", reconsume_times: int = 0, **pr
 
 
 def stored_at(
-    store_time_ms: int, offset: int, body: bytes = b"body", reconsume_times: int = 0, /, **properties: str
+    store_time_ms: int,
+    offset: int,
+    body: bytes = b"body",
+    reconsume_times: int = 0,
+    topic: str = "T",
+    /,
+    **properties: str,
 ) -> bytes:
     """Return a message that was stored at a time, in the format of a pull response."""
     return encode_message(
-        topic="T",
+        topic=topic,
         body=body,
         properties=encode_properties(properties).encode(),
         queue_id=0,

@@ -19,7 +19,6 @@ import trio
 
 from rocketmq_py import (
     Client,
-    ConsumeFrom,
     LitePullConsumer,
     Message,
     MessageQueue,
@@ -27,9 +26,8 @@ from rocketmq_py import (
     PoppedMessage,
     PushConsumer,
     ReceivedMessage,
-    StartPosition,
 )
-from rocketmq_py.consumer.config import LOCK_MAX_LIVE_TIME
+from rocketmq_py.consumer.settings import LOCK_MAX_LIVE_TIME
 from rocketmq_py.errors import ClosedError, RocketMQError
 from rocketmq_py.testing import World, simulate
 
@@ -232,7 +230,7 @@ def test_push_consumers(seed: int, orderly: bool) -> None:
                 await member.consumer.run(handle)
 
         def consumer(address: str) -> PushConsumer:
-            return PushConsumer(address, group="g", orderly=orderly, consume_from=ConsumeFrom.FIRST)
+            return PushConsumer(address, group="g", orderly=orderly, consume_from="earliest")
 
         async with Client(world.name_server_address) as client, trio.open_nursery() as nursery:
             group = Group(world, nursery, consumer, consume)
@@ -273,7 +271,7 @@ def test_lite_pull_consumers(seed: int) -> None:
                 await trio.sleep(rng.choice((0, 0, 0.01, 0.3)))
 
         def consumer(address: str) -> LitePullConsumer:
-            return LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST)
+            return LitePullConsumer(address, group="g", consume_from="earliest")
 
         async with Client(world.name_server_address) as client, trio.open_nursery() as nursery:
             group = Group(world, nursery, consumer, consume)
@@ -324,7 +322,7 @@ def test_pop_consumers_in_order(seed: int) -> None:
                     await trio.sleep(0.1)
 
         def consumer(address: str) -> PopConsumer:
-            return PopConsumer(address, group="g", orderly=True, consume_from=ConsumeFrom.FIRST)
+            return PopConsumer(address, group="g", orderly=True, consume_from="earliest")
 
         async with Client(world.name_server_address) as client, trio.open_nursery() as nursery:
             group = Group(world, nursery, consumer, consume)
@@ -345,7 +343,7 @@ def test_readers(seed: int) -> None:
 
     async def program(world: World) -> None:
         async def follow(client: Client, *, task_status: trio.TaskStatus[None]) -> None:
-            async with client.reader() as reader, reader.open("T", start=StartPosition.BEGINNING) as stream:
+            async with client.reader() as reader, reader.open("T", start="earliest") as stream:
                 task_status.started()  # only an open stream retries
                 async for message in stream:
                     read[message.queue].append(message.queue_offset)

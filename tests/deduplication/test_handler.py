@@ -14,17 +14,17 @@ import trio
 import trio.to_thread
 
 from rocketmq_py import CommitOffset, ConsumeLater, ReceivedMessage, Suspend
-from rocketmq_py.consumer.config import PushConsumerConfig
 from rocketmq_py.consumer.group.handler_results import SplitResult
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
+from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.deduplication import ClaimState, Deduplicate, SQLiteStore
 from rocketmq_py.errors import ConfigurationError
 from tests.consumer.received import received
 
-ONE = PushConsumerConfig(group="G")
-LISTS = PushConsumerConfig(group="G", batch_size=8)
-ORDERLY = PushConsumerConfig(group="G", orderly=True)
-ORDERLY_LISTS = PushConsumerConfig(group="G", orderly=True, batch_size=8)
+ONE = PushConsumerSettings(group="G")
+LISTS = PushConsumerSettings(group="G", batch_size=8)
+ORDERLY = PushConsumerSettings(group="G", orderly=True)
+ORDERLY_LISTS = PushConsumerSettings(group="G", orderly=True, batch_size=8)
 
 
 @attrs.frozen
@@ -124,7 +124,7 @@ def call(request: pytest.FixtureRequest, store: Memory) -> Callable[..., Awaitab
     """Calls a deduplicated handler as the consumers of an API do."""
     method, run = KINDS[request.param]
 
-    async def call(handler: Handler, item: Any, config: PushConsumerConfig = ONE, **options: Any) -> Any:
+    async def call(handler: Handler, item: Any, config: PushConsumerSettings = ONE, **options: Any) -> Any:
         prepared: Any = prepare_handler(Deduplicate(store, **options)(getattr(handler, method)), config)
         return await run(lambda: prepared(item))
 
@@ -322,10 +322,13 @@ async def test_closed_coroutine_leaves_the_claim_to_expire(store: Memory, method
 
     async def main() -> None:
         prepared: Any = prepare_handler(Deduplicate(store)(getattr(Waits(), method)), ONE)
-        coroutine = prepared(message("a"))
-        claiming = coroutine.send(None)  # in a thread
-        claiming._asyncio_future_blocking = False  # this task awaits it instead
-        await claiming
+        if method == "asynchronous":
+            coroutine = prepared(message("a"))
+            claiming = coroutine.send(None)  # in a thread
+            claiming._asyncio_future_blocking = False  # this task awaits it instead
+            await claiming
+        else:  # a worker thread calls the plain handler, which claims there
+            coroutine = await asyncio.to_thread(prepared, message("a"))
         coroutine.send(None)  # the handler waits
         contextvars.copy_context().run(coroutine.close)
 
@@ -384,11 +387,11 @@ async def test_handlers_can_use_the_transaction_of_the_store(sqlite: SQLiteStore
 )
 def test_key_identifies_the_message(store: Memory, key: Any, expected: str) -> None:
     deduplicate = Deduplicate(store, key=key)
-    assert deduplicate.key_of(received(0, UNIQ_KEY="id", KEYS="k1 k2", order="7"), "G") == expected
+    assert deduplicate._key_of(received(0, UNIQ_KEY="id", KEYS="k1 k2", order="7"), "G") == expected
 
 
 def test_message_without_keys_is_identified_by_its_id(store: Memory) -> None:
-    assert Deduplicate(store, key="keys").key_of(message("id"), "G") == "G:id"
+    assert Deduplicate(store, key="keys")._key_of(message("id"), "G") == "G:id"
 
 
 def test_key_function_must_return_a_text(store: Memory) -> None:
@@ -396,7 +399,7 @@ def test_key_function_must_return_a_text(store: Memory) -> None:
     with pytest.raises(
         ConfigurationError, match="returned None for message a; it must return a str that is not empty"
     ):
-        Deduplicate(store, key=function).key_of(message("a"), "G")
+        Deduplicate(store, key=function)._key_of(message("a"), "G")
 
 
 class AsyncStore(Memory):

@@ -10,11 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from rocketmq_py import ConsumeFrom, Message, MessageQueue, RpcContext, RpcHook, TransactionState
+from rocketmq_py import Message, MessageQueue, TransactionState
 from rocketmq_py.blocking import Client
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff import process_thread
+from rocketmq_py.hooks import RpcContext, RpcHook
 from rocketmq_py.message import SendResult
 from rocketmq_py.producer import ProducerHook, SendContext
 
@@ -41,14 +42,20 @@ def test_a_callback_is_logged_and_others_run(
     client: Client, error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     called: list[object] = []
+    added = threading.Event()
 
     def fail(_: Future[SendResult]) -> None:
         raise error
 
+    def choose(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        assert added.wait(60)  # a callback that is added later runs in the caller's thread
+        return queues[0]
+
     with client.producer("g") as producer:
-        future = producer.submit(Message("T", b"x"))
+        future = producer.submit(Message("T", b"x"), queue=choose)
         future.add_done_callback(fail)
         future.add_done_callback(called.append)
+        added.set()
         producer.flush()
         assert producer.send(Message("T", b"x")).message_id
         assert called == [future]
@@ -98,7 +105,7 @@ def test_an_rpc_hook_fails_the_end_of_its_own_block(client: Client, error: type[
 
     client.add_rpc_hook(Raising())
     producer = client.transaction_producer("g", check=lambda _: TransactionState.UNKNOWN)
-    consumer = client.pop_consumer("c", consume_from=ConsumeFrom.FIRST)
+    consumer = client.pop_consumer("c", consume_from="earliest")
     producer.send(Message("T", b"x"))
     consumer.subscribe("T")
     (message,) = consumer.receive()

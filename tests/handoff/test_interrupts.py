@@ -12,7 +12,6 @@ from collections import Counter
 
 import pytest
 
-from rocketmq_py import StartPosition
 from rocketmq_py.blocking import Client
 from tests.handoff.conftest import run_watched
 
@@ -127,7 +126,7 @@ POLL = (
     for _ in range(1500):
         producer.submit(message())
     producer.flush()
-    consumer = client.lite_pull_consumer("c", consume_from="first", auto_commit_interval=0.01)
+    consumer = client.lite_pull_consumer("c", consume_from="earliest", commit_interval=0.01)
     consumer.subscribe("T")
     seen = []
 
@@ -160,7 +159,7 @@ BLOCK = (
     import trio
 
     transactional = client.transaction_producer("tx", check=lambda _: None)
-    consumer = client.pop_consumer("c", consume_from="first")
+    consumer = client.pop_consumer("c", consume_from="earliest")
     consumer.subscribe("T")
 
     def commit():
@@ -196,7 +195,7 @@ BLOCK = (
 
 def check_stored_once(client: Client, acknowledged: str) -> None:
     """Check that every message whose body is in the list (JSON) is stored, and no message twice."""
-    with client.reader() as reader, reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as all_:
+    with client.reader() as reader, reader.open("T", start="earliest", stop_at_end=True) as all_:
         stored = Counter(message.body.decode() for message in all_)
     assert set(stored.values()) == {1}
     assert set(json.loads(acknowledged)) <= set(stored)
@@ -217,12 +216,12 @@ CLOSE = (
     + """
     from tests.leftovers import Leftovers
 
-    send(client.batching_producer("b"))
+    send(client.producer("b", linger=0.005))
     send_in_another_thread()
     leftovers, opened = Leftovers(), []
 
     def make():
-        opened.append(client.producer("g") if call == "producer" else client.batching_producer("g"))
+        opened.append(client.producer("g") if call == "producer" else client.producer("g", linger=0.005))
         sent = [message() for _ in range(3)]
         futures = [opened[-1].submit(one) for one in sent]
         return sent, futures

@@ -29,7 +29,7 @@ SHIPPED = """
 """
 
 DEAD_BROKER = (
-    SHIPPED
+    SHIPPED.replace("timeout=5", "timeout=0.3")
     + """
     with socket.create_server(("127.0.0.1", 0)) as closed:
         dead = f"127.0.0.1:{closed.getsockname()[1]}"

@@ -9,13 +9,17 @@ import trio
 from rocketmq_py import Message
 from rocketmq_py.blocking.pipelined_sends import ThreadSendQueue
 from rocketmq_py.handoff.trio_thread import TrioThread
+from rocketmq_py.producer.closing import Closing
+from rocketmq_py.producer.statistics import Counters
 
 
 def test_a_sender_is_woken_only_when_its_message_fits() -> None:
     thread = TrioThread()
     thread.start()
     route = trio.Event()
-    queue = ThreadSendQueue(thread, lambda _: route.wait(), max_count=100, max_bytes=1000)
+    queue = ThreadSendQueue(
+        thread, lambda _: route.wait(), Closing(Counters(), "g"), max_count=100, max_bytes=1000
+    )
     queue.open(thread._nursery)
     message = Message("T", bytes(200))
     size = queue.check(message)
@@ -31,7 +35,7 @@ def test_a_sender_is_woken_only_when_its_message_fits() -> None:
     while queue.queued:
         thread.call(trio.lowlevel.checkpoint)
     assert not woken
-    thread.call_plain(partial(first.succeed, "result"))
+    thread.call_plain(partial(first._succeed, "result"))
     assert woken == [True]
     thread.stop()
 
@@ -39,7 +43,7 @@ def test_a_sender_is_woken_only_when_its_message_fits() -> None:
 def test_a_small_message_does_not_wait_for_the_space_of_a_large_one() -> None:
     thread = TrioThread()
     thread.start()
-    queue = ThreadSendQueue(thread, lambda _: None, max_count=100, max_bytes=4000)
+    queue = ThreadSendQueue(thread, lambda _: None, Closing(Counters(), "g"), max_count=100, max_bytes=4000)
     queue.open(thread._nursery)
     first, second = [queue.send(Message("T", bytes(size)), None) for size in (500, 3200)]
     thread.call(trio.lowlevel.checkpoint)
@@ -48,8 +52,8 @@ def test_a_small_message_does_not_wait_for_the_space_of_a_large_one() -> None:
     assert queue.must_wait(lambda: woken.append("large"), 3700)
     assert queue.must_wait(lambda: woken.append("small"), 600)
 
-    thread.call_plain(partial(second.succeed, "result"))
+    thread.call_plain(partial(second._succeed, "result"))
     assert woken == ["small"]
-    thread.call_plain(partial(first.succeed, "result"))
+    thread.call_plain(partial(first._succeed, "result"))
     assert woken == ["small", "large"]
     thread.stop()

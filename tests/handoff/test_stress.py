@@ -34,7 +34,7 @@ PROGRAM = """
 
     client = Client(address)
     producer = client.producer("stress", max_in_flight=64)
-    batching = client.batching_producer("batching", max_buffered_bytes=20_000)
+    batching = client.producer("batching", linger=0.005, max_in_flight_bytes=20_000)
     shipping = client.producer("shipping")
     results, pipelined = deque(), deque()  # (body, result), (body, future)
     polled, pushed, aio_pushed = set(), set(), set()  # (queue, offset, body)
@@ -182,7 +182,7 @@ PROGRAM = """
 
     # Consumers
 
-    consumer = client.lite_pull_consumer("poller", consume_from="first")
+    consumer = client.lite_pull_consumer("poller", consume_from="earliest")
     consumer.subscribe("T")
 
     def poller(_):
@@ -190,7 +190,7 @@ PROGRAM = """
             for one in consumer.poll(timeout=0.05):
                 polled.add((one.queue, one.queue_offset, one.body))
 
-    push = client.push_consumer("pusher", consume_from="first", concurrency=4)
+    push = client.push_consumer("pusher", consume_from="earliest", concurrency=4)
     push.subscribe("T")
 
     @contained
@@ -204,8 +204,8 @@ PROGRAM = """
     async def use_asyncio(rng):
         async with aio.Client(address) as client_:
             producer_ = client_.producer("aio", max_in_flight=32)
-            batching_ = client_.batching_producer("aio-batching", max_buffered_bytes=20_000)
-            consumer_ = client_.push_consumer("aio-pusher", consume_from="first", concurrency=4)
+            batching_ = client_.producer("aio-batching", linger=0.005, max_in_flight_bytes=20_000)
+            consumer_ = client_.push_consumer("aio-pusher", consume_from="earliest", concurrency=4)
             async with producer_, batching_, consumer_:
                 consumer_.subscribe("T")
                 running = asyncio.create_task(consumer_.run(aio_handle_message))
@@ -276,7 +276,7 @@ PROGRAM = """
     acknowledged = list(results)
     acknowledged += [(body, future.result()) for body, future in list(pipelined) if not future.cancelled()]
     stored = {}
-    with client.reader() as reader, reader.open("T", start="beginning", stop_at_end=True) as all_:
+    with client.reader() as reader, reader.open("T", start="earliest", stop_at_end=True) as all_:
         for one in all_:
             stored[one.queue, one.queue_offset] = one.body
     wrong = [body for body, result in acknowledged if stored.get((result.queue, result.queue_offset)) != body]

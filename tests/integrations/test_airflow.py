@@ -16,11 +16,12 @@ from typing import Any
 import attrs
 import pytest
 
-from rocketmq_py import ConsumeFrom, Message, PoppedMessage
+from rocketmq_py import Message, PoppedMessage
 from rocketmq_py.blocking import Admin, PopConsumer, Producer
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.integrations.airflow.provider import get_provider_info
+from rocketmq_py.remoting import TLS
 from rocketmq_py.testing import TestBroker, run_broker
 
 pytest.importorskip("airflow", reason="Airflow has an environment of its own: make airflow")
@@ -62,7 +63,7 @@ def send(address: str, topic: str, *bodies: bytes, tags: str = "placed") -> None
 def receive(address: str, topic: str, count: int) -> list[PoppedMessage]:
     """Receive the first messages of a topic."""
     received: list[PoppedMessage] = []
-    with PopConsumer(address, group=f"readers-{topic}", consume_from=ConsumeFrom.FIRST) as consumer:
+    with PopConsumer(address, group=f"readers-{topic}", consume_from="earliest") as consumer:
         consumer.subscribe(topic)
         while len(received) < count:
             received += consumer.receive(max_messages=count - len(received))
@@ -75,6 +76,9 @@ def test_connections_become_client_arguments() -> None:
     assert client_arguments(Connection()) == ("127.0.0.1:9876", {})
     assert client_arguments(Connection("mq", 7)) == ("mq:7", {})
     assert client_arguments(Connection("a;b:1", 7)) == ("a:9876;b:1", {})
+    assert client_arguments(Connection(" http://mq/ ", 7)) == ("http://mq:7", {})
+    assert client_arguments(Connection("https://a/;http://b:1")) == ("https://a:9876;http://b:1", {})
+    assert client_arguments(Connection("http://a/nsaddr")) == ("http://a/nsaddr", {})
     extra = {"namespace": "team", "security_token": "t", "tls": True, "ca_file": "", "request_timeout": 2.0}
     address, options = client_arguments(Connection("a", None, "key", "secret", extra))
     credentials = options.pop("credentials")
@@ -82,7 +86,7 @@ def test_connections_become_client_arguments() -> None:
     assert (address, options) == ("a:9876", {"namespace": "team", "request_timeout": 2.0})
     assert isinstance(credentials, Credentials)
     assert credentials.security_token == "t"
-    assert tls is not None
+    assert isinstance(tls, TLS)
     assert tls.verify
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("numpy")
 
 import pyarrow as pa
 
-from rocketmq_py import Message, MessageQueue
+from rocketmq_py import Message, MessageQueue, Position
 from rocketmq_py.blocking import Client
 from rocketmq_py.errors import ConfigurationError, SqlFilterRefusedError, TopicNotFoundError
 from rocketmq_py.integrations.data_frames import WriteError, commit_messages, read_messages, write_messages
@@ -56,12 +56,23 @@ def bodies(table: Any) -> list[int]:
 def test_a_topic_as_a_table(client: Client, broker: TestBroker) -> None:
     fill(client)
     table = read_messages(TOPIC, client)
-    assert table.schema.equals(SOURCE_ARROW_SCHEMA)
+    assert table.schema.types == SOURCE_ARROW_SCHEMA.types
+    assert table.column_names == [
+        "topic", "flag", "body", "properties", "broker_name", "queue_id", "queue_offset", "born_time",
+        "store_time", "tags", "keys", "message_id",
+    ]  # fmt: skip
     assert bodies(table) == [0, 2, 4, 6, 8, 1, 3, 5, 7, 9]
     row = table.to_pylist()[1]
-    assert (row["topic"], row["brokerName"], row["queueId"], row["queueOffset"]) == (TOPIC, "broker-a", 0, 1)
-    assert (row["tags"], row["keys"], dict(row["properties"])["size"]) == ("B", "key-2", "2")
-    assert {row["msgId"] for row in table.to_pylist()} == {one.message_id for one in broker.messages(TOPIC)}
+    assert (row["topic"], row["broker_name"], row["queue_id"], row["queue_offset"]) == (
+        TOPIC,
+        "broker-a",
+        0,
+        1,
+    )
+    assert (row["tags"], row["keys"], dict(row["properties"])["size"]) == ("B", ["key-2"], "2")
+    assert {row["message_id"] for row in table.to_pylist()} == {
+        one.message_id for one in broker.messages(TOPIC)
+    }
 
 
 def test_address_opens_its_own_client(client: Client, broker: TestBroker) -> None:
@@ -76,6 +87,13 @@ def test_offsets_bound_a_read(client: Client) -> None:
     assert bodies(read_messages(TOPIC, client, end={QUEUES[0]: 0, QUEUES[1]: 2})) == [1, 3]
     assert bodies(read_messages(TOPIC, client, start={QUEUES[1]: 4}, end={QUEUES[0]: 1})) == [0, 9]
     assert bodies(read_messages(TOPIC, client, start=dict.fromkeys(QUEUES, 100))) == []
+    assert bodies(read_messages(TOPIC, client, start="earliest", end="latest")) == bodies(
+        read_messages(TOPIC, client)
+    )
+    assert bodies(read_messages(TOPIC, client, start="latest")) == []
+    assert bodies(read_messages(TOPIC, client, end="earliest")) == []
+    assert bodies(read_messages(TOPIC, client, start=Position.last(1))) == [8, 9]
+    assert bodies(read_messages(TOPIC, client, end=Position.offset(1))) == [0, 1]
     assert bodies(read_messages(TOPIC, client, start={QUEUES[0]: 4}, end={QUEUES[0]: 2, QUEUES[1]: 0})) == []
 
 
@@ -85,25 +103,33 @@ def test_times_bound_a_read(client: Client, broker: TestBroker) -> None:
     middle = datetime.fromtimestamp(max(one.store_time_ms for one in broker.messages(TOPIC)) / 1000 + 30, UTC)
     with client.producer("g") as producer:
         producer.send(Message(TOPIC, b"100"), queue=QUEUES[0])
-    assert bodies(read_messages(TOPIC, client, start=middle)) == [100]
-    assert bodies(read_messages(TOPIC, client, end=middle)) == [0, 2, 1, 3]
-    assert bodies(read_messages(TOPIC, client, start=middle, end=middle)) == []
+    assert bodies(read_messages(TOPIC, client, start=Position.time(middle))) == [100]
+    assert bodies(read_messages(TOPIC, client, end=Position.time(middle))) == [0, 2, 1, 3]
+    assert bodies(read_messages(TOPIC, client, start=Position.time(middle), end=Position.time(middle))) == []
 
 
-def test_times_between_two_milliseconds_count_as_the_later_one(client: Client, broker: TestBroker) -> None:
+def test_times_between_two_milliseconds_count_as_the_earlier_one(client: Client, broker: TestBroker) -> None:
     fill(client, 1)
     [message] = broker.messages(TOPIC)
     stored = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=message.store_time_ms)
     instants = [stored - timedelta(microseconds=1), stored, stored + timedelta(microseconds=1)]
-    assert [bodies(read_messages(TOPIC, client, start=instant)) for instant in instants] == [[0], [0], []]
-    assert [bodies(read_messages(TOPIC, client, end=instant)) for instant in instants] == [[], [], [0]]
+    assert [bodies(read_messages(TOPIC, client, start=Position.time(instant))) for instant in instants] == [
+        [0],
+        [0],
+        [0],
+    ]
+    assert [bodies(read_messages(TOPIC, client, end=Position.time(instant))) for instant in instants] == [
+        [],
+        [],
+        [],
+    ]
 
 
 def test_times_before_1970_are_before_all_messages(client: Client) -> None:
     fill(client, 2)
     earliest = datetime.min.replace(tzinfo=UTC)
-    assert bodies(read_messages(TOPIC, client, start=earliest)) == [0, 1]
-    assert bodies(read_messages(TOPIC, client, end=earliest)) == []
+    assert bodies(read_messages(TOPIC, client, start=Position.time(earliest))) == [0, 1]
+    assert bodies(read_messages(TOPIC, client, end=Position.time(earliest))) == []
 
 
 def test_a_group_continues_where_it_committed(client: Client) -> None:
@@ -149,11 +175,14 @@ def test_filters(client: Client) -> None:
     [
         ({"topic": "no topic!"}, "topic"),
         ({"client": 5}, "client"),
-        ({"start": "earliest"}, "start must be a datetime, or a mapping of MessageQueue to offsets, not str"),
-        ({"end": {5: 5}}, "a queue of end must be a MessageQueue, not int"),
+        (
+            {"start": "first"},
+            "start is 'first'; it must be 'earliest', .* or a mapping of MessageQueue to offs",
+        ),
+        ({"start": 5}, "start must be 'earliest', .* or a mapping of MessageQueue to offsets, not int"),
+        ({"end": {5: 5}}, "a queue in end must be a MessageQueue, not int"),
         ({"start": {QUEUES[0]: -1}}, r"start\[.*\] is -1; it must be 0 or more"),
         ({"start": {QUEUES[0]: "1"}}, r"start\[.*\] is '1'; it must be a whole number"),
-        ({"end": datetime(2026, 1, 1)}, "end is 2026-01-01 00:00:00, without a time zone"),
         ({"start": {QUEUES[0]: 0}, "group": "g"}, "start and group exclude each other"),
         (
             {"end": {MessageQueue(TOPIC, "broker-b", 9): 0}},
@@ -183,8 +212,8 @@ def test_a_missing_topic(client: Client) -> None:
 
 
 def test_committing_needs_the_columns_of_offsets(client: Client) -> None:
-    with pytest.raises(ConfigurationError, match="messages has no column brokerName, queueOffset"):
-        commit_messages(pa.table({"topic": [TOPIC], "queueId": [1]}), "g", client)
+    with pytest.raises(ConfigurationError, match="messages has no column broker_name, queue_offset"):
+        commit_messages(pa.table({"topic": [TOPIC], "queue_id": [1]}), "g", client)
     with pytest.raises(ConfigurationError, match=r"messages must be a pyarrow Table, .*, not list"):
         commit_messages([], "g", client)  # type: ignore[arg-type]
 
@@ -271,7 +300,47 @@ def test_pandas_data_frames(broker: TestBroker, client: Client) -> None:
     read = read_messages(TOPIC, client).to_pandas(maps_as_pydicts="strict")
     assert write_messages(read, "Other", client) == 3
     assert rows(broker, "Other") == ROWS
-    assert {one.message_id for one in broker.messages("Other")}.isdisjoint(read["msgId"])
+    assert {one.message_id for one in broker.messages("Other")}.isdisjoint(read["message_id"])
+
+
+@pytest.mark.parametrize("as_pydicts", [None, "strict"])
+def test_a_pandas_data_frame_is_written_as_it_was_read(
+    broker: TestBroker, client: Client, as_pydicts: str | None
+) -> None:
+    pytest.importorskip("pandas")
+    write_messages(pa.table({**COLUMNS, "properties": pa.array(COLUMNS["properties"], MAP)}), TOPIC, client)
+    frame = read_messages(TOPIC, client).to_pandas(maps_as_pydicts=as_pydicts)
+    assert write_messages(frame, "Other", client) == 3
+    assert rows(broker, "Other") == ROWS
+
+
+def test_properties_as_pairs(broker: TestBroker, client: Client) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"body": ["a", "b", "c"], "properties": [[("p", "1")], [], None]})
+    assert write_messages(frame, TOPIC, client) == 3
+    empty = pandas.DataFrame({"body": ["d"], "properties": [[]]})
+    assert write_messages(empty, TOPIC, client) == 1
+    found = [(body, properties) for body, _, _, properties in rows(broker)]
+    assert found == [(b"a", {"p": "1"}), (b"b", {}), (b"c", {}), (b"d", {})]
+    for wrong in ([["p"]], [["p", "1", "2"]], [None, ["p", "1"]]):
+        frame = pandas.DataFrame({"body": ["x"], "properties": [wrong]})
+        with pytest.raises(ConfigurationError, match="properties: an entry is not a key and a value"):
+            write_messages(frame, TOPIC, client)
+
+
+def test_columns_of_spark_are_refused_with_their_name_in_python(client: Client) -> None:
+    table = pa.table({"body": ["x"], "queueId": [1], "shardingKey": ["a"]})
+    with pytest.raises(ConfigurationError) as caught:
+        write_messages(table, TOPIC, client)
+    assert "queueId: unknown column; here it is queue_id; shardingKey: unknown column; here it is" in str(
+        caught.value
+    )
+
+
+def test_a_row_error_names_columns_as_in_python(client: Client) -> None:
+    table = pa.table({"body": ["x"], "delay_level": ["never"]})
+    with pytest.raises(WriteError, match="delay_level"):
+        write_messages(table, TOPIC, client)
 
 
 def test_a_table_is_written_as_it_was_read(broker: TestBroker, client: Client) -> None:
@@ -285,19 +354,19 @@ def test_a_table_is_written_as_it_was_read(broker: TestBroker, client: Client) -
 
 
 def test_destinations_and_delays(broker: TestBroker, client: Client) -> None:
-    queue = {"brokerName": "broker-a", "queueId": 1}
+    queue = {"queue_id": 1, "broker_name": "broker-a"}
     table = pa.table(
         {
             "body": ["to a queue", "anywhere"],
             "flag": pa.array([7, None], pa.uint8()),
             "queue": [queue, None],
-            "deliverAt": [datetime(2020, 1, 1, tzinfo=UTC), None],
+            "deliver_at": [datetime(2020, 1, 1, tzinfo=UTC), None],
         }
     )
     assert write_messages(table, TOPIC, client) == 2
     flags = {one.body: one.flag for one in broker.messages(TOPIC)}
     assert flags == {b"to a queue": 7, b"anywhere": 0}
-    keyed = pa.table({"body": [str(number) for number in range(20)], "shardingKey": ["a", "b"] * 10})
+    keyed = pa.table({"body": [str(number) for number in range(20)], "sharding_key": ["a", "b"] * 10})
     assert write_messages(keyed, TOPIC, client) == 20
     found = [one for one in broker.messages(TOPIC) if one.body.isdigit()]
     places = sorted([(one.queue_id, one.queue_offset, int(one.body)) for one in found])
@@ -324,14 +393,14 @@ def test_delays_and_priorities(broker: TestBroker, client: Client) -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("delayLevel", "delay"),
-        ("deliverAt", "delay"),
+        ("delay_level", "delay"),
+        ("deliver_at", "delay"),
         ("priority", "queue"),
-        ("priority", "shardingKey"),
+        ("priority", "sharding_key"),
     ],
 )
 def test_columns_that_exclude_each_other(client: Client, one: str, other: str) -> None:
-    values = {"queue": {"brokerName": "broker-a", "queueId": 1}, "shardingKey": "a", "delay": timedelta(1)}
+    values = {"queue": {"broker_name": "broker-a", "queue_id": 1}, "sharding_key": "a", "delay": timedelta(1)}
     table = pa.table({"body": ["x"], one: [values.get(one, 1)], other: [values.get(other, 1)]})
     with pytest.raises(ConfigurationError, match=f"{one} and {other} exclude each other"):
         write_messages(table, TOPIC, client)
@@ -354,16 +423,16 @@ def test_many_rows_and_none(broker: TestBroker, client: Client) -> None:
 
 
 def test_all_mistakes_in_columns_are_listed(client: Client) -> None:
-    table = pa.table({"value": ["x"], "tags": [5], "shardingKey": ["a"], "queue": ["b"], "flag": [0.5]})
+    table = pa.table({"value": ["x"], "tags": [5], "sharding_key": ["a"], "queue": ["b"], "flag": [0.5]})
     with pytest.raises(ConfigurationError) as caught:
         write_messages(table, None, client)
     assert str(caught.value) == (
         "write_messages: value: unknown column; tags: unsupported type int64; allowed: string; "
-        "queue: unsupported type string; allowed: struct of brokerName and queueId; "
+        "queue: unsupported type string; allowed: struct of broker_name and queue_id; "
         "flag: unsupported type double; allowed: integer; body: the column is missing; it holds the payload; "
         "topic: missing; add a column topic or set the argument topic; "
-        "shardingKey and queue exclude each other; drop one of them. "
-        "Columns: body, topic, tags, keys, properties, flag, shardingKey, queue, delayLevel, deliverAt, "
+        "sharding_key and queue exclude each other; drop one of them. "
+        "Columns: body, topic, tags, keys, properties, flag, sharding_key, queue, delay_level, deliver_at, "
         "delay, priority"
     )
 

@@ -16,7 +16,8 @@ from faststream import AckPolicy, Header
 from faststream.exceptions import NackMessage, RejectMessage, StopConsume
 from pydantic import BaseModel
 
-from rocketmq_py.aio import Admin
+from rocketmq_py import Message
+from rocketmq_py.aio import Admin, Producer
 from rocketmq_py.errors import ClosedError, InvalidMessageError
 from rocketmq_py.integrations.faststream import (
     RocketMQBroker,
@@ -85,7 +86,7 @@ async def test_handlers_get_models_headers_and_messages(address: str, unique: st
     broker = broker_of(address)
     received = Received()
 
-    @broker.subscriber(unique, group=unique, consume_from="first")
+    @broker.subscriber(unique, group=unique, consume_from="earliest")
     async def handle(order: Order, message: RocketMQMessage, shop: Annotated[str, Header()]) -> None:
         received.add(
             (order, shop, message.received[0].tags, message.received[0].keys, message.correlation_id)
@@ -104,7 +105,7 @@ async def test_bodies_keep_their_types(address: str, unique: str) -> None:
     broker = broker_of(address)
     received = Received()
 
-    @broker.subscriber(unique, group=unique, consume_from="first")
+    @broker.subscriber(unique, group=unique, consume_from="earliest")
     async def handle(body: Any) -> None:
         received.add(body)
 
@@ -120,7 +121,7 @@ async def test_tags_select_messages(address: str, unique: str) -> None:
     broker = broker_of(address)
     received = Received()
 
-    @broker.subscriber(unique, group=unique, tags="A || B", consume_from="first")
+    @broker.subscriber(unique, group=unique, tags="A || B", consume_from="earliest")
     async def handle(body: str) -> None:
         received.add(body)
 
@@ -135,7 +136,7 @@ async def test_ordered_subscribers_keep_the_order_and_retry_in_place(address: st
     broker = broker_of(address)
     received = Received()
 
-    @broker.subscriber(unique, group=unique, orderly=True, max_workers=4, consume_from="first")
+    @broker.subscriber(unique, group=unique, orderly=True, max_workers=4, consume_from="earliest")
     async def handle(number: int) -> None:
         received.add(number)
         if received.values.count(3) == 1 and number == 3:
@@ -153,12 +154,12 @@ async def test_results_are_published(address: str, unique: str) -> None:
     received = Received()
     bills = f"{unique}-bills"
 
-    @broker.subscriber(unique, group=unique, consume_from="first")
+    @broker.subscriber(unique, group=unique, consume_from="earliest")
     @broker.publisher(bills, tags="new", headers={"source": "shop"})
     async def bill(order: Order, message: RocketMQMessage) -> RocketMQResponse:
         return RocketMQResponse({"bill": order.number}, keys=str(order.number))
 
-    @broker.subscriber(bills, group=bills, consume_from="first")
+    @broker.subscriber(bills, group=bills, consume_from="earliest")
     async def collect(body: dict[str, int], message: RocketMQMessage) -> None:
         raw = message.received[0]
         received.add((body, raw.tags, raw.keys, message.headers["source"], message.correlation_id))
@@ -172,7 +173,7 @@ async def test_results_are_published(address: str, unique: str) -> None:
 async def test_requests_get_the_results_of_handlers_as_replies(address: str, unique: str) -> None:
     broker = broker_of(address)
 
-    @broker.subscriber(unique, group=unique, max_workers=4, consume_from="first")
+    @broker.subscriber(unique, group=unique, max_workers=4, consume_from="earliest")
     async def answer(text: str) -> Any:
         match text:
             case "nothing":
@@ -199,7 +200,7 @@ async def test_a_request_whose_sender_has_gone_is_not_delivered_again(address: s
     received = Received()
     release = asyncio.Event()
 
-    @broker.subscriber(unique, group=unique, orderly=True, consume_from="first")
+    @broker.subscriber(unique, group=unique, orderly=True, consume_from="earliest")
     async def answer(text: str) -> str:
         received.add(text)
         await release.wait()
@@ -226,11 +227,11 @@ async def test_results_go_to_the_topic_that_a_message_names(address: str, unique
     received = Received()
     answers = f"{unique}-answers"
 
-    @broker.subscriber(unique, group=unique, consume_from="first")
+    @broker.subscriber(unique, group=unique, consume_from="earliest")
     async def answer(text: str) -> str:
         return text.upper()
 
-    @broker.subscriber(answers, group=answers, consume_from="first")
+    @broker.subscriber(answers, group=answers, consume_from="earliest")
     async def collect(text: str) -> None:
         received.add(text)
 
@@ -245,13 +246,13 @@ async def test_batches(address: str, unique: str) -> None:
     received = Received()
     copies = f"{unique}-copies"
 
-    @broker.subscriber(unique, group=unique, batch=True, max_records=10, consume_from="first")
+    @broker.subscriber(unique, group=unique, batch=True, max_records=10, consume_from="earliest")
     @broker.publisher(copies, batch=True)
     async def copy(orders: list[Order], message: RocketMQMessage) -> list[dict[str, int]]:
         assert len(message.batch_headers) == len(message.received) == len(orders) <= 10
         return [{"copy": order.number} for order in orders]
 
-    @broker.subscriber(copies, group=copies, consume_from="first")
+    @broker.subscriber(copies, group=copies, consume_from="earliest")
     async def collect(body: dict[str, int], message: RocketMQMessage) -> None:
         received.add((body["copy"], message.received[0].keys))
 
@@ -273,7 +274,7 @@ async def test_nacked_and_unacknowledged_messages_are_delivered_again(address: s
     received = Received()
     first, second = f"{unique}-nacked", f"{unique}-unsettled"
 
-    @broker.subscriber(first, group=first, ack_policy=AckPolicy.MANUAL, consume_from="first")
+    @broker.subscriber(first, group=first, ack_policy=AckPolicy.MANUAL, consume_from="earliest")
     async def nack(body: str, message: RocketMQMessage) -> None:
         received.add((first, message.received[0].reconsume_times))
         if message.received[0].reconsume_times == 0:
@@ -287,7 +288,7 @@ async def test_nacked_and_unacknowledged_messages_are_delivered_again(address: s
         orderly=True,
         ack_policy=AckPolicy.MANUAL,
         consumer_options={"suspend_current_queue": 0},
-        consume_from="first",
+        consume_from="earliest",
     )
     async def forget(body: str, message: RocketMQMessage) -> None:
         received.add((second, message.received[0].reconsume_times))
@@ -305,7 +306,7 @@ async def test_rejected_messages_become_dead_letters(address: str, unique: str) 
     broker = broker_of(address)
 
     @broker.subscriber(
-        unique, group=unique, ack_policy=AckPolicy.REJECT_ON_ERROR, max_workers=4, consume_from="first"
+        unique, group=unique, ack_policy=AckPolicy.REJECT_ON_ERROR, max_workers=4, consume_from="earliest"
     )
     async def reject(body: str) -> None:
         if body == "raises":
@@ -321,20 +322,105 @@ async def test_rejected_messages_become_dead_letters(address: str, unique: str) 
         assert sorted(letter.message.body for letter in letters) == [b"raises", b"rejects"]
 
 
+async def dead_letters(address: str, group: str, count: int) -> list[bytes]:
+    """Wait for dead letters of a group, which brokers store in the background, and return their bodies."""
+    async with Admin(address) as admin:
+        letters: Any = ()
+        while len(letters) < count:
+            letters = (await admin.dead_letters.list(group)).letters
+    return sorted([letter.message.body for letter in letters])
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_bodies_that_cannot_be_decoded_become_dead_letters_at_once(
+    address: str, unique: str, orderly: bool, kind: str
+) -> None:
+    """Neither a wrong body nor a wrong value is delivered again: it would fail in the same way."""
+
+    @asyncio_test
+    async def run() -> None:
+        broker = broker_of(address)
+        received = Received()
+        subscribe = broker.subscriber(unique, group=unique, orderly=orderly, consume_from="earliest")
+        if kind == "async":
+
+            @subscribe
+            async def handle(order: Order) -> None:
+                received.add(order.number)
+        else:
+
+            @subscribe
+            def handle_plainly(order: Order) -> None:
+                received.add(order.number)
+
+        async with running(broker, unique), Producer(address, group=unique) as producer:
+            bodies = [b"{", b"\xff", b'{"number": "many"}', b'{"number": 7}']
+            for body in bodies:
+                await producer.send(Message(unique, body, properties={"contentType": "application/json"}))
+            assert await received.wait_for(1) == [7]
+            assert await dead_letters(address, unique, 3) == sorted(bodies[:3])
+
+    run()
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_the_other_messages_of_a_batch_are_handled(address: str, unique: str, orderly: bool) -> None:
+    @asyncio_test
+    async def run() -> None:
+        broker = broker_of(address)
+        received = Received()
+
+        @broker.subscriber(
+            unique, group=unique, batch=True, max_records=8, orderly=orderly, consume_from="earliest"
+        )
+        async def handle(orders: list[Order]) -> None:
+            for order in orders:
+                received.add(order.number)
+
+        async with running(broker, unique), Producer(address, group=unique) as producer:
+            bodies = [b'{"number": 1}', b"{", b'{"number": 2}', b'{"number": "x"}', b'{"number": 3}']
+            json = {"contentType": "application/json"}
+            await producer.send_batch([Message(unique, body, properties=json) for body in bodies])
+            assert sorted(await received.wait_for(3)) == [1, 2, 3]
+            assert await dead_letters(address, unique, 2) == sorted([bodies[1], bodies[3]])
+
+    run()
+
+
+@asyncio_test
+async def test_validation_errors_of_a_handler_are_failures_like_others(address: str, unique: str) -> None:
+    broker = broker_of(address)
+    received = Received()
+
+    @broker.subscriber(unique, group=unique, orderly=True, consume_from="earliest")
+    async def handle(body: str) -> int:
+        received.add(body)
+        if len(received.values) == 1:
+            Order.model_validate({"number": "of another service"})
+        return "no number" if len(received.values) == 2 else 3  # type: ignore[return-value]
+
+    async with running(broker, unique):
+        await broker.publish("hello", unique)
+        assert await received.wait_for(3) == ["hello"] * 3
+
+
 @asyncio_test
 async def test_acknowledged_failures_are_not_delivered_again(address: str, unique: str) -> None:
     """With the policies ACK and ACK_FIRST, the messages that follow show that a failed one is gone."""
     broker = broker_of(address)
     received = Received()
 
-    @broker.subscriber(unique, group=unique, orderly=True, ack_policy=AckPolicy.ACK, consume_from="first")
+    @broker.subscriber(unique, group=unique, orderly=True, ack_policy=AckPolicy.ACK, consume_from="earliest")
     async def fail(number: int) -> None:
         received.add(number)
         raise ValueError("no")
 
     first = f"{unique}-first"
 
-    @broker.subscriber(first, group=first, orderly=True, ack_policy=AckPolicy.ACK_FIRST, consume_from="first")
+    @broker.subscriber(
+        first, group=first, orderly=True, ack_policy=AckPolicy.ACK_FIRST, consume_from="earliest"
+    )
     async def fail_too(number: int) -> None:
         received.add(number)
         raise ValueError("no")
@@ -350,8 +436,8 @@ async def test_acknowledged_failures_are_not_delivered_again(address: str, uniqu
 async def test_messages_without_a_handler(address: str, unique: str) -> None:
     """A subscriber without a handler returns messages one by one, and as an iterator."""
     broker = broker_of(address)
-    subscriber = broker.subscriber(unique, group=unique, consume_from="first")
-    batches = broker.subscriber(unique, group=f"{unique}-b", batch=True, consume_from="first")
+    subscriber = broker.subscriber(unique, group=unique, consume_from="earliest")
+    batches = broker.subscriber(unique, group=f"{unique}-b", batch=True, consume_from="earliest")
     async with running(broker, unique):
         assert await subscriber.get_one(timeout=0.1) is None
         for number in range(3):
@@ -378,7 +464,7 @@ async def test_stopping_waits_for_running_handlers(address: str, unique: str) ->
     is_running, release = asyncio.Event(), asyncio.Event()
     received = Received()
 
-    @broker.subscriber(unique, group=unique, consume_from="first")
+    @broker.subscriber(unique, group=unique, consume_from="earliest")
     async def handle(body: str) -> None:
         is_running.set()
         await release.wait()
@@ -409,7 +495,7 @@ async def test_handlers_that_do_not_end_are_cancelled_and_their_messages_kept(
     received = Received()
     is_second = asyncio.Event()
 
-    @broker.subscriber(unique, group=unique, consume_from="first")
+    @broker.subscriber(unique, group=unique, consume_from="earliest")
     async def handle(body: str) -> None:
         received.add(body)
         if not is_second.is_set():
@@ -424,11 +510,37 @@ async def test_handlers_that_do_not_end_are_cancelled_and_their_messages_kept(
 
 
 @asyncio_test
+async def test_a_cancelled_stop_does_not_wait_for_handlers(address: str, unique: str) -> None:
+    broker = broker_of(address)
+    is_running = asyncio.Event()
+
+    @broker.subscriber(unique, group=unique, consume_from="earliest")
+    async def handle(body: str) -> None:
+        is_running.set()
+        await asyncio.Event().wait()
+
+    async with running(broker, unique):
+        await broker.publish("hello", unique)
+        await is_running.wait()
+        subscriber: Any = broker.subscribers[0]
+        consumer = subscriber._consumer
+        assert consumer.settings.close_timeout == 25
+        stopping = asyncio.create_task(subscriber.stop())
+        await asyncio.sleep(0)  # it has begun to stop
+        stopping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        async with asyncio.timeout(20):
+            await subscriber._closing
+        assert consumer.statistics.cut_off == 1
+
+
+@asyncio_test
 async def test_a_handler_stops_its_subscriber(address: str, unique: str) -> None:
     broker = broker_of(address)
     received = Received()
 
-    @broker.subscriber(unique, group=unique, ack_policy=AckPolicy.ACK, consume_from="first")
+    @broker.subscriber(unique, group=unique, ack_policy=AckPolicy.ACK, consume_from="earliest")
     async def handle(body: str) -> None:
         received.add(body)
         raise StopConsume
@@ -448,14 +560,14 @@ async def test_routers(address: str, unique: str) -> None:
     inner = RocketMQRouter("inner-")
     router = RocketMQRouter("test_outer-", routers=[inner])
 
-    @inner.subscriber(unique, f"{unique}-b", group=unique, consume_from="first")
+    @inner.subscriber(unique, f"{unique}-b", group=unique, consume_from="earliest")
     @router.publisher(f"{unique}-done")
     async def handle(body: str, message: RocketMQMessage) -> str:
         return message.received[0].topic
 
     broker = broker_of(address)
 
-    @broker.subscriber(f"test_outer-{unique}-done", group=f"{unique}-done", consume_from="first")
+    @broker.subscriber(f"test_outer-{unique}-done", group=f"{unique}-done", consume_from="earliest")
     async def collect(body: str) -> None:
         received.add(body)
 
@@ -473,7 +585,7 @@ async def test_a_subscriber_waits_for_its_topic(address: str, unique: str) -> No
     received = Received()
 
     @broker.subscriber(
-        unique, group=unique, consumer_options={"rebalance_interval": 0.2}, consume_from="first"
+        unique, group=unique, consumer_options={"rebalance_interval": 0.2}, consume_from="earliest"
     )
     async def handle(body: str) -> None:
         received.add(body)
@@ -488,7 +600,7 @@ async def test_a_subscriber_waits_for_its_topic(address: str, unique: str) -> No
 async def test_the_test_broker_also_uses_a_real_connection(address: str, unique: str) -> None:
     broker = broker_of(address)
 
-    @broker.subscriber(unique, group=unique, consume_from="first")
+    @broker.subscriber(unique, group=unique, consume_from="earliest")
     @broker.publisher(f"{unique}-done")
     async def handle(body: str) -> str:
         return body.upper()

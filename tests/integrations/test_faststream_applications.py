@@ -21,6 +21,7 @@ from faststream import AckPolicy, FastStream, TestApp
 from faststream.exceptions import SetupError
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 
+from rocketmq_py import Position
 from rocketmq_py.aio import Admin, Client, LitePullConsumer, Producer, PushConsumer
 from rocketmq_py.errors import ClosedError, ConfigurationError, InvalidMessageError
 from rocketmq_py.handoff.loop_link import current_link
@@ -58,7 +59,7 @@ async def test_an_application_runs_and_exits(server: TestBroker) -> None:
     async def send() -> None:
         await broker.publish("hello", "Orders")
 
-    @broker.subscriber("Orders", group="billing", consume_from="first")
+    @broker.subscriber("Orders", group="billing", consume_from="earliest")
     async def leave(body: str) -> None:
         raise SystemExit
 
@@ -84,7 +85,7 @@ async def test_failed_messages_are_delivered_again_and_become_dead_letters(serve
     broker = broker_of(server.name_server_address)
     received = Received()
 
-    @broker.subscriber("Orders", group="billing", max_reconsume_times=1, consume_from="first")
+    @broker.subscriber("Orders", group="billing", max_reconsume_times=1, consume_from="earliest")
     async def fail(body: str) -> None:
         received.add(body)
         raise ValueError("no")
@@ -103,7 +104,7 @@ async def test_a_subscriber_without_replies(server: TestBroker) -> None:
     broker = broker_of(server.name_server_address)
     received = Received()
 
-    @broker.subscriber("Orders", group="billing", no_reply=True, consume_from="first")
+    @broker.subscriber("Orders", group="billing", no_reply=True, consume_from="earliest")
     async def handle(body: str) -> str:
         received.add(body)
         return body
@@ -132,7 +133,7 @@ async def test_every_member_of_a_broadcasting_group_receives_all_messages(
             group="all",
             broadcasting=True,
             consumer_options={"local_offsets": tmp_path},
-            consume_from="first",
+            consume_from="earliest",
         )
         async def handle(body: str) -> None:
             received.add(body)
@@ -159,9 +160,9 @@ async def test_a_consumer_that_fails_runs_again(
     logger.addHandler(Notice())
     broker = RocketMQBroker(server.name_server_address, logger=logger)
     received = Received()
-    other = broker.subscriber("Orders", group="billing", consume_from="first")
+    other = broker.subscriber("Orders", group="billing", consume_from="earliest")
 
-    @broker.subscriber("Orders", group="billing", consume_from="first")
+    @broker.subscriber("Orders", group="billing", consume_from="earliest")
     async def handle(body: str) -> None:
         received.add(body)
 
@@ -317,14 +318,13 @@ async def test_a_consumer_that_may_not_join_its_group_is_closed(server: TestBrok
 
 
 @asyncio_test
-async def test_get_one_starts_at_the_time_of_the_consumer_options(server: TestBroker) -> None:
+async def test_get_one_starts_at_a_time(server: TestBroker) -> None:
     broker = broker_of(server.name_server_address)
     half_an_hour = 1800
     subscriber = broker.subscriber(
         "Orders",
         group="billing",
-        consume_from="timestamp",
-        consumer_options={"consume_timestamp_ms": int((time.time() + half_an_hour) * 1000)},
+        consume_from=Position.time(int((time.time() + half_an_hour) * 1000)),
     )
     async with running(broker):
         await broker.publish("before", "Orders", sharding_key="1")
@@ -349,7 +349,7 @@ def is_error(value: object) -> bool:
 @asyncio_test
 async def test_a_second_task_that_calls_get_one_gets_an_error_that_says_so(server: TestBroker) -> None:
     broker = broker_of(server.name_server_address)
-    subscriber = broker.subscriber("Orders", group="billing", consume_from="first")
+    subscriber = broker.subscriber("Orders", group="billing", consume_from="earliest")
     async with running(broker):
         await broker.publish("hello", "Orders")
         calls = [subscriber.get_one(timeout=PATIENCE) for _ in range(2)]
@@ -365,7 +365,7 @@ async def test_a_stop_that_is_cancelled_still_leaves_the_group(server: TestBroke
     broker = broker_of(server.name_server_address)
     is_running, release = asyncio.Event(), asyncio.Event()
 
-    subscriber = broker.subscriber("Orders", group="billing", consume_from="first")
+    subscriber = broker.subscriber("Orders", group="billing", consume_from="earliest")
 
     @subscriber
     async def handle(body: str) -> None:
@@ -444,7 +444,7 @@ def test_wrong_options_of_a_subscriber(options: dict[str, Any]) -> None:
     [
         ({"group": "other"}, "group"), ({"orderly": True}, "orderly"),
         ({"broadcasting": True}, "broadcasting"), ({"concurrency": 2}, "max_workers"),
-        ({"consume_from": "first"}, "consume_from"), ({"max_reconsume_times": 1}, "max_reconsume_times"),
+        ({"consume_from": "earliest"}, "consume_from"), ({"max_reconsume_times": 1}, "max_reconsume_times"),
         ({"batch_size": 2}, "batch and max_records"),
     ],
 )  # fmt: skip
@@ -510,8 +510,7 @@ def test_the_example(server: TestBroker, monkeypatch: pytest.MonkeyPatch) -> Non
     examples = str(Path(__file__).parents[2])
     monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", os.pathsep.join([ENVIRONMENT["PYTHONPATH"], examples]))
     monkeypatch.setitem(ENVIRONMENT, "NAMESRV_ADDR", server.name_server_address)
-    run = "import asyncio; from examples.faststream_orders import app; asyncio.run(app.run())"
-    command = [sys.executable, "-c", run]
+    command = [sys.executable, "-m", "faststream", "run", "examples.faststream_orders:app"]
     with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as application:
         try:
             send = [sys.executable, "-m", "examples.faststream_orders", "5"]

@@ -40,12 +40,12 @@ async def test_dependencies_and_lifespan(server: TestBroker) -> None:
     broker = broker_of(server.name_server_address)
     received = Received()
 
-    @broker.subscriber("Orders", group="billing", consume_from="first")
+    @broker.subscriber("Orders", group="billing", consume_from="earliest")
     @broker.publisher("Bills")
     async def bill(order: Order, name: Annotated[str, Depends(shop)]) -> dict[str, Any]:
         return {"bill": order.number, "shop": name}
 
-    @broker.subscriber("Bills", group="bills", consume_from="first")
+    @broker.subscriber("Bills", group="bills", consume_from="earliest")
     async def collect(body: dict[str, Any]) -> None:
         received.add(body)
 
@@ -62,3 +62,23 @@ async def test_dependencies_and_lifespan(server: TestBroker) -> None:
     assert await sent.get() == {"type": "lifespan.shutdown.complete"}
     await lifespan
     assert not broker.running
+
+
+@asyncio_test
+async def test_a_body_that_does_not_fit_becomes_a_dead_letter_at_once(server: TestBroker) -> None:
+    broker = broker_of(server.name_server_address)
+
+    @broker.subscriber("Orders", group="billing", consume_from="earliest")
+    async def bill(order: Order) -> None: ...
+
+    app = FastAPI()
+    api = FastStreamAPI(broker, application=app)
+    events: asyncio.Queue[Any] = asyncio.Queue()
+    sent: asyncio.Queue[Any] = asyncio.Queue()
+    await events.put({"type": "lifespan.startup"})
+    lifespan = asyncio.create_task(api({"type": "lifespan", "state": {}}, events.get, sent.put))
+    assert await sent.get() == {"type": "lifespan.startup.complete"}
+    await broker.publish({"number": "many"}, "Orders")
+    await asyncio.to_thread(server.wait_until, lambda: len(server.dead_letters("billing")) == 1)
+    await events.put({"type": "lifespan.shutdown"})
+    await lifespan

@@ -7,6 +7,8 @@ import ssl
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,9 +19,10 @@ from kombu.exceptions import OperationalError
 
 import rocketmq_py
 from rocketmq_py import Message
+from rocketmq_py.admin import SomeBrokersFailedError
 from rocketmq_py.blocking import Admin, Producer
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import AccessDeniedError, ConfigurationError, SomeBrokersFailedError
+from rocketmq_py.errors import AccessDeniedError, ConfigurationError
 from rocketmq_py.integrations.kombu import poller, transport
 from rocketmq_py.testing import TestBroker, TestCluster, run_broker, run_cluster
 from tests.integrations.kombu_programs import Receiver, connect, job_queue, keep, publish
@@ -28,6 +31,8 @@ pytestmark = [pytest.mark.long, pytest.mark.sockets]
 ROOT = Path(__file__).parents[2]
 CREATE = "UPDATE_AND_CREATE_TOPIC"
 SOURCE = Path(rocketmq_py.__file__).parents[1]
+WAITING_SHORTLY = {"client_options": {"request_timeout": 2.0}}
+"""For servers that cannot be reached: requests wait for them until this timeout."""
 
 
 @pytest.fixture
@@ -87,7 +92,7 @@ def test_a_killed_process_loses_no_message(broker: TestBroker) -> None:
 
 
 def test_a_message_that_is_never_acknowledged_becomes_a_dead_letter(broker: TestBroker) -> None:
-    with opened(broker, max_redeliveries=2) as connection:
+    with opened(broker, max_reconsume_times=2) as connection:
         publish(connection, job_queue("q"), "poison")
         receiver = Receiver(connection, job_queue("q"), act=lambda message: message.requeue())
         receiver.wait_for(3)
@@ -104,8 +109,8 @@ FOREIGN = (
 )
 
 
-def test_a_message_of_another_program_becomes_a_dead_letter(broker: TestBroker) -> None:
-    with opened(broker, max_redeliveries=1) as connection:
+def test_a_message_of_another_program_becomes_a_dead_letter_at_once(broker: TestBroker) -> None:
+    with opened(broker) as connection:
         publish(connection, job_queue("q"), "task")
         with Producer(broker.name_server_address) as producer:
             for body in FOREIGN:
@@ -113,6 +118,7 @@ def test_a_message_of_another_program_becomes_a_dead_letter(broker: TestBroker) 
         receiver = Receiver(connection, job_queue("q"))
         assert receiver.wait_for(1) == ["task"]
         broker.wait_until(lambda: len(broker.dead_letters("kombu-q")) == len(FOREIGN))
+        assert broker.requests("CHANGE_MESSAGE_INVISIBLETIME") == []
         assert receiver.drain(0.5) == ["task"]
 
 
@@ -121,7 +127,7 @@ def test_a_message_of_another_program_becomes_a_dead_letter(broker: TestBroker) 
 
 def test_a_connection_fails_over_to_another_url(broker: TestBroker) -> None:
     urls = f"rocketmq://127.0.0.1:1;rocketmq://{broker.name_server_address}"
-    with Connection(urls) as connection:
+    with Connection(urls, transport_options=WAITING_SHORTLY) as connection:
         connection.ensure_connection(max_retries=2, interval_start=0)
         publish(connection, job_queue("q"), "task")
     assert len(broker.messages("q")) == 1
@@ -144,7 +150,10 @@ def test_a_url_without_a_host_takes_the_name_servers_of_the_environment(
 
 
 def test_no_broker_is_an_operational_error() -> None:
-    with Connection("rocketmq://127.0.0.1:1") as connection, pytest.raises(OperationalError):
+    with (
+        Connection("rocketmq://127.0.0.1:1", transport_options=WAITING_SHORTLY) as connection,
+        pytest.raises(OperationalError),
+    ):
         connection.ensure_connection(max_retries=1, interval_start=0)
 
 
@@ -166,9 +175,53 @@ def test_a_short_outage_is_ridden_out(broker: TestBroker) -> None:
         assert connection.connected
 
 
+def test_workers_go_on_when_the_broker_is_away_for_seconds(broker: TestBroker) -> None:
+    """Publishing waits for it, and messages come about a second after it is back."""
+    options = {"client_options": {"request_timeout": 3.0}}  # the default
+    with (
+        connect(broker.name_server_address, **options) as connection,
+        connect(broker.name_server_address, **options) as other,
+    ):
+        receiver = Receiver(connection, job_queue("q"))
+        publish(other, job_queue("q"), "before")
+        receiver.wait_for(1)
+        broker.crash()
+        back_at = 0.0
+
+        def restart() -> None:
+            nonlocal back_at
+            back_at = time.monotonic()
+            broker.restart()
+
+        timer = threading.Timer(2.0, restart)
+        timer.start()
+        publish(other, job_queue("q"), "after")
+        published_at = time.monotonic()
+        assert receiver.wait_for(2) == ["before", "after"]
+        received_at = time.monotonic()
+        timer.join()
+        assert back_at < published_at < back_at + 2
+        assert received_at < back_at + 2.5
+        assert connection.connected
+
+
+def test_a_connection_is_lost_after_the_documented_time(broker: TestBroker) -> None:
+    """A request waits for 3 s, but that does not add to the time."""
+    options = {"client_options": {"request_timeout": 3.0}, "connection_loss_timeout": 2.0}
+    with connect(broker.name_server_address, **options) as connection:
+        receiver = Receiver(connection, job_queue("q"))
+        publish(connection, job_queue("q"), "before")
+        receiver.wait_for(1)
+        broker.crash()
+        began = time.monotonic()
+        with pytest.raises(OperationalError):
+            receiver.wait_for(2)
+        assert 1.9 < time.monotonic() - began < 3.5
+
+
 def test_a_lost_connection_is_reported_and_opened_again(broker: TestBroker) -> None:
     """As Celery does it: the error is one of connection_errors, and a new connection works."""
-    with opened(broker) as connection:
+    with opened(broker, **WAITING_SHORTLY) as connection:
         receiver = Receiver(connection, job_queue("q"))
         publish(connection, job_queue("q"), "before")
         receiver.wait_for(1)

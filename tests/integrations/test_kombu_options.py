@@ -41,7 +41,7 @@ def test_without_kombu_the_error_names_the_extra() -> None:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr.endswith(
-        "ImportError: rocketmq_py.integrations.kombu needs kombu: pip install 'rocketmq-py[celery]'\n"
+        "ImportError: rocketmq_py.integrations.kombu needs kombu: install rocketmq-py[celery]\n"
     )
 
 
@@ -77,6 +77,18 @@ def test_the_url_has_credentials_and_a_namespace() -> None:
     assert "key@" not in str(raised.value)
 
 
+def test_a_namespace_that_kombu_has_changed_to_lower_case_is_refused() -> None:
+    url = "rocketmq://MQ_INST_1_Ab.example.com:8080"
+    for address in (url, url.replace("//", "//other,")):
+        with pytest.raises(
+            ConfigurationError, match=r"give the namespace as path: rocketmq://host:8080/MQ_I"
+        ):
+            client_options(address)
+    assert client_options(f"{url}/MQ_INST_1_Ab")["namespace"] == "MQ_INST_1_Ab"
+    none = {"client_options": {"namespace": ""}}
+    assert client_options(url, transport_options=none)["namespace"] == ""
+
+
 def test_client_options_are_passed_on() -> None:
     settings = {"client_options": {"request_timeout": 9.0}}
     assert client_options("rocketmq://host", transport_options=settings)["request_timeout"] == 9.0
@@ -100,7 +112,7 @@ def test_tls() -> None:
         ({"topic_prefix": "a b"}, "topic_prefix is 'a b'; letters, digits, '-' and '_' are allowed"),
         ({"group_prefix": 3}, "group_prefix"),
         ({"create_topics": "yes"}, "create_topics"),
-        ({"max_redeliveries": -1}, "max_redeliveries"),
+        ({"max_reconsume_times": -1}, "max_reconsume_times"),
         ({"client_options": 3}, "client_options must be a dict, not int"),
     ],
 )

@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from rocketmq_py.blocking import Admin
+from rocketmq_py import Message
+from rocketmq_py.blocking import Admin, Producer
 from rocketmq_py.errors import ClosedError, UnsupportedByBrokerError
 from rocketmq_py.integrations.kombu.deliveries import PoppingConsumer
 from tests.integrations.kombu_programs import Receiver, connect, job_queue, keep, publish
@@ -98,3 +99,16 @@ def test_a_queue_that_was_closed_does_not_join_its_group_again(address: str, uni
         with pytest.raises(ClosedError, match="this queue is closed"):
             queue.receive(1, 0.0)
         assert admin.groups.describe(f"kombu-{unique}").members == ()
+
+
+def test_a_message_of_another_program_becomes_a_dead_letter_at_once(address: str, unique: str) -> None:
+    with connect(address) as connection, Admin(address) as admin:
+        publish(connection, job_queue(unique), "task")
+        with Producer(address) as producer:
+            producer.send(Message(unique, b"no task"))
+        receiver = Receiver(connection, job_queue(unique))
+        assert receiver.wait_for(1) == ["task"]
+        letters: Any = ()
+        while not letters:  # brokers store them in the background
+            letters = admin.dead_letters.list(f"kombu-{unique}").letters
+        assert [letter.message.body for letter in letters] == [b"no task"]

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import logging
 import logging.config
+import math
 import os
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from rocketmq_py import Message, ProducerHook, SendContext
+from rocketmq_py import Message
 from rocketmq_py.blocking import Producer
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.hooks import ProducerHook, SendContext
 from rocketmq_py.integrations.log_handler import JsonFormatter, RocketMQHandler
-from rocketmq_py.integrations.log_handler.shipper import OVERHEAD
+from rocketmq_py.integrations.log_handler import shipper as shipper_module
+from rocketmq_py.integrations.log_handler.shipper import OVERHEAD, Shipper
 from rocketmq_py.testing import TestBroker, run_broker
 from tests.blocking.conftest import run_program
 
@@ -191,7 +195,7 @@ def test_records_wait_for_brokers_that_are_away_up_to_the_bound(
 ) -> None:
     bound = 100 * (OVERHEAD + 1)
     handler = RocketMQHandler(
-        TOPIC, broker.name_server_address, max_buffered_bytes=bound, send_timeout=0.2, close_timeout=30
+        TOPIC, broker.name_server_address, max_in_flight_bytes=bound, send_timeout=0.2, close_timeout=30
     )
     handler.setFormatter(logging.Formatter())
     log.addHandler(handler)
@@ -234,7 +238,7 @@ def test_a_record_that_is_too_large_is_dropped(
     [
         (["no topic!"], {}, "topic"),
         ([TOPIC, 5], {}, "client"),
-        ([TOPIC], {"max_buffered_bytes": 0}, "max_buffered_bytes"),
+        ([TOPIC], {"max_in_flight_bytes": 0}, "max_in_flight_bytes"),
         ([TOPIC], {"group": ""}, "group"),
         ([TOPIC], {"colour": "red"}, "colour"),
     ],
@@ -353,12 +357,115 @@ def test_an_empty_text(broker: TestBroker, log: logging.Logger) -> None:
     assert (texts(broker), handler.dropped) == (["\n"], 0)
 
 
-def test_a_process_ends_in_time_while_brokers_are_away(unused_address: str) -> None:
+@pytest.mark.parametrize("way", ["end", "close", "fork"])
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_process_ends_in_time_while_brokers_are_away_and_says_what_is_lost(
+    unused_address: str, way: str
+) -> None:
     program = """
-        import logging, sys
+        import atexit, logging, os, sys
+
+        # Runs after the handler has ended: it is registered first.
+        atexit.register(lambda: print(handler.dropped))
         from rocketmq_py.integrations.log_handler import RocketMQHandler
 
-        logging.basicConfig(handlers=[RocketMQHandler("AppLogs", sys.argv[1], close_timeout=0.1)])
-        logging.error("lost")
+        sys.stderr = sys.stdout
+        handler = RocketMQHandler("AppLogs", sys.argv[1], close_timeout=0.1)
+        logging.getLogger().addHandler(handler)
+        for number in range(2000):
+            logging.error("lost %d", number)
+        if sys.argv[2] == "close":
+            handler.close()
+        elif sys.argv[2] == "fork":
+            child = os.fork()
+            if not child:
+                sys.exit()
+            os.waitpid(child, 0)
     """
-    assert run_program(program, unused_address) == ""
+    lines = run_program(program, unused_address, way).splitlines()
+    if way == "fork":  # the child has lost nothing
+        assert lines.pop(0) == "0"
+    [line, count] = lines
+    assert line.startswith("rocketmq_py: dropped log records topic=AppLogs dropped=2000")
+    assert count == "2000"
+
+
+def test_a_closed_handler_says_once_what_is_lost_and_why(
+    unused_address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Failed(logging.Handler):
+        """Waits for the log line of the failed attempt."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.event = threading.Event()
+
+        def emit(self, record: logging.LogRecord) -> None:
+            self.event.set()
+
+    failed = Failed()
+    logging.getLogger("rocketmq_py.integrations").addHandler(failed)
+    handler = RocketMQHandler(TOPIC, unused_address, send_timeout=0.1, close_timeout=0.1)
+    log = logging.Logger("shop")
+    log.addHandler(handler)
+    try:
+        log.warning("lost")
+        assert failed.event.wait(60)
+    finally:
+        logging.getLogger("rocketmq_py.integrations").removeHandler(failed)
+    handler.close()
+    handler.close()
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("rocketmq_py: ")]
+    assert f"topic={TOPIC} dropped=1: no name server answered" in line
+
+
+class Acknowledging(threading.Event):
+    """An event of a shipper whose records are acknowledged one by one. Waits take their time on a clock."""
+
+    def __init__(self, shipper: Shipper, clock: Clock, seconds: list[float]) -> None:
+        super().__init__()
+        self._shipper = shipper
+        self._clock = clock
+        self._acknowledged = [sum(seconds[: number + 1]) for number in range(len(seconds))]
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        end = self._clock.now + timeout
+        while self._acknowledged and self._acknowledged[0] <= end:
+            self._clock.now = self._acknowledged.pop(0)
+            self._shipper._settle(Message(TOPIC, b"x"), is_dropped=False)
+            if not self._acknowledged and self.is_set():
+                return True
+        self._clock.now = end
+        return False
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("is_finished", "seconds", "latest", "ends"),
+    [
+        (True, [4.0] * 10, math.inf, 40.0),
+        (False, [4.0] * 3, math.inf, 12.0 + 5.0),
+        (False, [], math.inf, 5.0),
+        (False, [4.0] * 100, 60.0, 60.0),
+    ],
+)
+def test_waiting_goes_on_for_as_long_as_records_are_acknowledged(
+    monkeypatch: pytest.MonkeyPatch, is_finished: bool, seconds: list[float], latest: float, ends: float
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(shipper_module, "time", clock)
+    shipper = Shipper(TOPIC, partial(Producer, linger=0.005), 1 << 20, lambda: 0)
+    shipper.start()
+    event = Acknowledging(shipper, clock, seconds)
+    if is_finished:
+        event.set()
+    assert shipper.wait(event, 5.0, latest=latest) is is_finished
+    assert clock.now == ends
+    shipper.close(5.0)

@@ -19,8 +19,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rocketmq_py import Client as TrioClient
-from rocketmq_py import ConsumeFrom, Message, Producer
+from rocketmq_py import Message, Producer
 from rocketmq_py.blocking import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.integrations.prometheus import RocketMQCollector
 from rocketmq_py.telemetry import TelemetryMetrics
@@ -50,7 +51,7 @@ def test_opentelemetry_exports_the_same_metrics(name_server: str, names: str) ->
     with (
         Client(name_server) as client,
         client.producer("shop") as producer,
-        client.lite_pull_consumer("lite", consume_from=ConsumeFrom.FIRST) as consumer,
+        client.lite_pull_consumer("lite", consume_from="earliest") as consumer,
     ):
         own.register(RocketMQCollector(producer, consumer, names=names))
         TelemetryMetrics(producer, consumer, meter_provider=provider, names=names)
@@ -78,27 +79,58 @@ def test_a_scrape_has_the_values_of_the_members(name_server: str) -> None:
     with Client(name_server) as client, client.producer("shop") as producer:
         collector.add(producer)
         producer.send_batch([Message("Batches", b"1")] * 3)
-        client_id = producer._target.client.client_id
-        labels = {"client_id": client_id, "topic": "Batches", "invocation_status": "success"}
+        labels = {"topic": "Batches", "invocation_status": "success"}
         assert registry.get_sample_value("rocketmq_send_cost_time_count", labels) == 1
         assert registry.get_sample_value("rocketmq_send_cost_time_bucket", {**labels, "le": "+Inf"}) == 1
-        group = {"client_id": client_id, "producer_group": "shop"}
+        group = {"producer_group": "shop"}
         assert registry.get_sample_value("rocketmq_client_sent_messages_total", group) == 3
 
 
-def test_counters_do_not_fall_when_a_producer_ends() -> None:
+def test_counters_do_not_fall_when_a_producer_or_its_client_ends() -> None:
     registry = CollectorRegistry()
     collector = RocketMQCollector()
     registry.register(collector)
-    client = TrioClient("127.0.0.1:1")
-    labels = {"client_id": client.client_id, "producer_group": "shop"}
+    labels = {"producer_group": "shop"}
     for sent in (3, 4):
-        producer = Producer(client, group="shop")
+        producer = Producer(TrioClient("127.0.0.1:1"), group="shop")
         collector.add(producer)
         producer._sender.counters.sent += sent
     for _ in range(2):
         assert registry.get_sample_value("rocketmq_client_sent_messages_total", labels) == 7
         gc.collect()
+    del producer
+    gc.collect()
+    assert registry.get_sample_value("rocketmq_client_sent_messages_total", labels) == 7
+
+
+@pytest.mark.parametrize("names", ["rocketmq", "semconv"])
+def test_a_restart_makes_no_new_series(name_server: str, names: str) -> None:
+    """The id of a client is another one at each start."""
+    series = []
+    for _ in range(2):
+        registry = CollectorRegistry()
+        collector = RocketMQCollector(names=names)
+        registry.register(collector)
+        with Client(name_server) as client, client.producer("shop") as producer:
+            collector.add(producer)
+            producer.send(Message("T", b"1"))
+            samples = [sample for family in registry.collect() for sample in family.samples]
+        series.append({(sample.name, *sample.labels.items()) for sample in samples})
+    assert series[0] == series[1]
+
+
+def test_connections_count_once_for_all_members_of_a_client(name_server: str) -> None:
+    registry = CollectorRegistry()
+    with Client(name_server) as client, Client(name_server) as other:
+        producers = [client.producer("shop"), client.producer("shop"), other.producer("shop")]
+        registry.register(RocketMQCollector(*producers))
+        with producers[0], producers[1], producers[2]:
+            for producer in producers:
+                producer.send(Message("T", b"1"))
+            clients = (client._target, other._target)
+            opened = [len(core_of(each).connections.open_connections()) for each in clients]
+            assert registry.get_sample_value("rocketmq_client_connections") == sum(opened)
+            assert all(opened)
 
 
 def test_other_objects_are_refused() -> None:
@@ -141,7 +173,7 @@ def test_the_example_serves_the_metrics_of_the_dashboard(name_server: str) -> No
                 text = answer.read().decode()
         process.send_signal(signal.SIGINT)
     assert process.returncode == 0
-    assert 'rocketmq_send_cost_time_bucket{client_id="' in text
+    assert 'rocketmq_send_cost_time_bucket{invocation_status="' in text
     labels: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -151,7 +183,8 @@ def test_the_example_serves_the_metrics_of_the_dashboard(name_server: str) -> No
             [name] = re.findall(r"\brocketmq_\w+", target["expr"])
             [grouping] = re.findall(r"\bby \(([\w, ]+)\)", target["expr"])
             grouped = set(grouping.split(", "))
-            assert grouped | {"client_id"} <= labels.get(name, set()), target["expr"]
+            # Prometheus itself adds the instance.
+            assert grouped - {"instance"} <= labels.get(name, set()), target["expr"]
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= grouped, target[
                 "legendFormat"
             ]

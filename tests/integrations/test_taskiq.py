@@ -29,11 +29,14 @@ from taskiq.schedule_sources import LabelScheduleSource
 
 from rocketmq_py import Client as TrioClient
 from rocketmq_py import Message, MessageQueue
-from rocketmq_py.blocking import Producer
+from rocketmq_py.blocking import Admin, Producer
+from rocketmq_py.client import core_of
+from rocketmq_py.client.client import member_callbacks
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.log_records import log_records
 from rocketmq_py.integrations.taskiq import RocketMQBroker
+from rocketmq_py.metrics import MetricSource
 from rocketmq_py.protocol.send_request import send_fields
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
 from rocketmq_py.testing import TestBroker, run_broker
@@ -240,6 +243,24 @@ async def test_a_task_that_runs_too_long_is_delivered_again(server: TestBroker) 
 
 
 @asyncio_test
+async def test_a_task_that_runs_at_the_end_is_named(
+    server: TestBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = MetricSource()
+    member_callbacks.append(metrics.add)
+    try:
+        async with deliveries_of_a_task(server, invisible=5) as deliveries:
+            delivery = await anext(deliveries)
+    finally:
+        member_callbacks.remove(metrics.add)
+    (warning,) = [record for record in caplog.records if "cut off" in record.message]
+    assert f"task cut off: group={GROUP} message=" in warning.message
+    assert f" topic={TOPIC} broker=" in warning.message
+    assert metrics.collect("cut_off") == {(("consumer_group", GROUP), ("topic", TOPIC)): 1}
+    assert delivery.data
+
+
+@asyncio_test
 async def test_a_delivery_that_nothing_can_acknowledge_is_not_renewed(server: TestBroker) -> None:
     async with deliveries_of_a_task(server, invisible=0.2) as deliveries:
         delivery: Any = await anext(deliveries)
@@ -354,7 +375,7 @@ def test_wrong_labels(server: TestBroker, labels: dict[str, Any], mistake: str) 
 
 @asyncio_test
 async def test_tasks_wait_for_topics(server: TestBroker, caplog: pytest.LogCaptureFixture) -> None:
-    broker = RocketMQBroker(server.name_server_address, topic="NewTopic", group=GROUP)
+    broker = RocketMQBroker(server.name_server_address, topic="NewTopic", group=GROUP, create_topic=False)
     done = asyncio.Event()
 
     @broker.task
@@ -388,7 +409,9 @@ async def test_a_worker_starts_while_brokers_are_away(server: TestBroker) -> Non
 
 
 @asyncio_test
-async def test_a_foreign_message_is_skipped(server: TestBroker) -> None:
+async def test_a_message_that_is_not_a_task_becomes_a_dead_letter_at_once(
+    server: TestBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     broker = broker_of(server)
 
     @broker.task
@@ -403,6 +426,47 @@ async def test_a_foreign_message_is_skipped(server: TestBroker) -> None:
     async with working(broker):
         assert (await (await finish.kiq()).wait_result()).return_value == "done"
         await server.wait_until_async(lambda: acknowledged(server) == 2)
+        await server.wait_until_async(lambda: len(server.dead_letters(GROUP)) == 1)
+    [letter] = server.dead_letters(GROUP)
+    assert letter.body == b"no task"
+    log_records.flush()
+    assert "a message is not a task, and becomes a dead letter topic=Tasks group=workers" in caplog.text
+
+
+@asyncio_test
+async def test_a_worker_creates_its_topic() -> None:
+    with run_broker(auto_create_topic_enable=False) as server:
+        broker = broker_of(server, queues_per_topic=3)
+
+        @broker.task
+        async def finish() -> str:
+            return "done"
+
+        async with working(broker):
+            await server.wait_until_async(lambda: server.requests("UPDATE_AND_CREATE_TOPIC"))
+            assert (await (await finish.kiq()).wait_result()).return_value == "done"
+        assert await asyncio.to_thread(queues_of_topic, server) == 3
+
+
+@asyncio_test
+async def test_a_worker_waits_for_a_topic_that_it_must_not_create() -> None:
+    with run_broker(auto_create_topic_enable=False) as server:
+        broker = broker_of(server, create_topic=False)
+
+        @broker.task
+        async def finish() -> str:
+            return "done"
+
+        async with working(broker):
+            await server.wait_until_async(lambda: server.requests("GET_ROUTEINFO_BY_TOPIC"))
+            assert not server.requests("UPDATE_AND_CREATE_TOPIC")
+            await asyncio.to_thread(server.create_topic, TOPIC)
+            assert (await (await finish.kiq()).wait_result()).return_value == "done"
+
+
+def queues_of_topic(server: TestBroker) -> int:
+    with Admin(server.name_server_address) as admin:
+        return admin.topics.describe(TOPIC).brokers["broker-a"].write_queues
 
 
 async def send_corrupt_task(address: str) -> None:
@@ -413,8 +477,8 @@ async def send_corrupt_task(address: str) -> None:
         producer_group="senders", unique_id="7F01", born_time_ms=1, system_flag=COMPRESSED_FLAG,
     )  # fmt: skip
     async with TrioClient(address) as client:
-        await client.routes.get(TOPIC)
-        await client.brokers.send(queue, fields, b"corrupt")
+        await core_of(client).routes.get(TOPIC)
+        await core_of(client).brokers.send(queue, fields, b"corrupt")
 
 
 @asyncio_test

@@ -10,9 +10,11 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.producer.fault_detector import DETECT_INTERVAL, FaultDetector, is_reachable
 from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
+from tests.environment import created
 from tests.scripted import ScriptedCluster, ignore, refuse, scripted_cluster, store
 
 A, B = "broker-a", "broker-b"
@@ -103,8 +105,8 @@ async def test_a_cancelled_round_leaves_no_probe_running(autojump_clock: trio.te
 
 @asynccontextmanager
 async def client_of(cluster: ScriptedCluster) -> AsyncIterator[Client]:
-    async with Client(cluster.address, rng=random.Random(1)) as client:
-        await client.routes.get("T")
+    async with created(Client, cluster.address, rng=random.Random(1)) as client:
+        await core_of(client).routes.get("T")
         yield client
 
 
@@ -113,8 +115,8 @@ async def test_any_answer_counts_as_reachable() -> None:
         connection.respond(request, ResponseCode.NO_PERMISSION)  # type: ignore[attr-defined]
 
     async with scripted_cluster(store, refuse_all) as cluster, client_of(cluster) as client:
-        assert await is_reachable(client, A)
-        assert await is_reachable(client, B)
+        assert await is_reachable(core_of(client), A)
+        assert await is_reachable(core_of(client), B)
         (asked,) = cluster.brokers[A].asked(RequestCode.GET_MAX_OFFSET)
         assert asked.fields["topic"] == "T"
         assert asked.fields["queueId"] == "0"
@@ -125,17 +127,17 @@ async def test_a_silent_or_stopped_broker_does_not_answer(
 ) -> None:
     async with scripted_cluster(ignore, refuse(0)) as cluster, client_of(cluster) as client:
         began = trio.current_time()
-        assert not await is_reachable(client, A)
+        assert not await is_reachable(core_of(client), A)
         assert trio.current_time() - began == pytest.approx(0.2, abs=0.01)
         cluster.brokers[B].stop()
         await trio.sleep(1)
-        assert not await is_reachable(client, B)
+        assert not await is_reachable(core_of(client), B)
 
 
 async def test_a_broker_without_an_address_does_not_answer() -> None:
     async with scripted_cluster(store) as cluster:
         async with Client(cluster.address) as client:
-            assert not await is_reachable(client, A), "no topic is in use"
+            assert not await is_reachable(core_of(client), A), "no topic is in use"
         async with client_of(cluster) as client:
-            assert not await is_reachable(client, "broker-of-no-route")
+            assert not await is_reachable(core_of(client), "broker-of-no-route")
         assert not cluster.brokers[A].asked(RequestCode.GET_MAX_OFFSET)

@@ -1,4 +1,4 @@
-"""Sends without a task, as the asyncio and threads APIs and the BatchingProducer make them."""
+"""Sends without a task, as the asyncio and threads APIs and producers with ``linger`` make them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerBusyError, BrokerError, ClosedError, InvalidMessageError
 from rocketmq_py.message import Message, SendResult
@@ -17,6 +18,7 @@ from rocketmq_py.producer import PendingSend, Producer, ProducerHook, SendContex
 from rocketmq_py.producer.first_attempt import FirstAttempt
 from rocketmq_py.producer.outcome import Acknowledgement, send_result
 from rocketmq_py.producer.send_request import Destination
+from tests.environment import created
 from tests.scripted import ignore, refuse, scripted_cluster, store
 
 MESSAGE = Message("T", b"body")
@@ -56,12 +58,12 @@ class Sending:
         return send_result(self.answers[0])
 
 
-def producer_of(address: str, **options: object) -> Producer:
-    return Producer(address, group="g", rng=random.Random(1), **options)  # type: ignore[arg-type]
+def producer_of(address: str, **options: Any) -> Producer:
+    return created(Producer, address, group="g", rng=random.Random(1), **options)
 
 
 def waiting(producer: Producer) -> int:
-    return sum(one.pending for one in producer.client.connections.open_connections())
+    return sum(one.pending for one in core_of(producer).connections.open_connections())
 
 
 async def test_a_send_that_only_waits_for_the_broker_has_no_task() -> None:
@@ -129,7 +131,7 @@ async def test_forget_ignores_the_answer(jumping_clock: trio.testing.MockClock) 
     async with scripted_cluster(ignore) as cluster, producer_of(cluster.address) as producer:
         await producer.queues(MESSAGE.topic)
         for broker in cluster.brokers.values():
-            await producer.client.connections.get(broker.address)
+            await core_of(producer).connections.get(broker.address)
         before = waiting(producer)
         sent = Sending(producer)
         assert sent.is_in_flight
@@ -179,20 +181,20 @@ async def test_a_large_body_is_compressed_in_a_task() -> None:
 async def test_a_batch_without_a_task_goes_in_one_request() -> None:
     answers: list[Acknowledgement | SendResult | None] = []
     two = [MESSAGE, Message("T", b"x" * 100)]
-    async with scripted_cluster(store) as cluster:
-        async with producer_of(cluster.address, max_message_size=300) as producer:
-            await producer.send(MESSAGE)
-            assert producer._begin_batch([*two, *two], answers.append, None, None) is None
-            attempt = producer._begin_batch(two, answers.append, None, None)
-            assert attempt is not None
-            assert attempt.is_in_flight
-            attempt.forget()
-            with pytest.raises(InvalidMessageError):
-                producer._begin_batch([], answers.append, None, None)
-            producer.add_hook(ProducerHook())
-            assert producer._begin_batch(two, answers.append, None, None) is None
-        with pytest.raises(ClosedError):
-            producer._begin_batch(two, answers.append, None, None)
+    async with (
+        scripted_cluster(store) as cluster,
+        producer_of(cluster.address, max_message_size=300) as producer,
+    ):
+        await producer.send(MESSAGE)
+        assert producer._begin_batch([*two, *two], answers.append, None, None) is None
+        attempt = producer._begin_batch(two, answers.append, None, None)
+        assert attempt is not None
+        assert attempt.is_in_flight
+        attempt.forget()
+        with pytest.raises(InvalidMessageError):
+            producer._begin_batch([], answers.append, None, None)
+        producer.add_hook(ProducerHook())
+        assert producer._begin_batch(two, answers.append, None, None) is None
     assert answers == []
 
 
@@ -200,7 +202,9 @@ async def test_a_batch_without_a_task_goes_in_one_request() -> None:
 
 
 def submit(producer: Producer, pending: PendingSend) -> Any:
-    return producer._submit(pending, MESSAGE, None, None)
+    """Return None, or a coroutine that must be awaited."""
+    accepted = producer._accept(MESSAGE, None, None, pending)
+    return None if accepted is pending else accepted
 
 
 async def test_a_pipelined_send_is_in_flight_when_the_call_returns() -> None:

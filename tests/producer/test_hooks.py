@@ -202,7 +202,7 @@ async def test_a_pipelined_send_is_in_flight_until_its_hooks_have_run() -> None:
         producer.add_hook(Slow())
         pending = await producer.submit(MESSAGE)
         await trio.testing.wait_all_tasks_blocked(0.05)
-        assert (pending.done, producer.in_flight) == (False, 1)
+        assert (pending.done(), producer.in_flight) == (False, 1)
         release.set()
         await pending
         assert producer.in_flight == 0

@@ -15,7 +15,7 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client
-from rocketmq_py.client import ClientConfig
+from rocketmq_py.client import core, core_of
 from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import (
@@ -29,11 +29,9 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer import (
-    BatchingProducer,
     PendingReply,
     PendingSend,
     Producer,
-    ProducerConfig,
     ProducerHook,
     TransactionProducer,
     TransactionState,
@@ -97,7 +95,9 @@ async def test_a_broker_that_swallows_packets_does_not_block_submit() -> None:
     async with scripted_cluster(store, store) as cluster, Producer(cluster.address) as producer:
         with dialling(cluster) as way:
             half = Done(8)
-            pending = [await producer.submit(MESSAGE, on_done=half.add) for _ in range(16)]
+            pending = [await producer.submit(MESSAGE) for _ in range(16)]
+            for one in pending:
+                one.add_done_callback(half.add)
             await half.event.wait()
             assert {one.result().queue.broker_name for one in half.pendings} == {"broker-b"}
             way.reached.set()
@@ -145,25 +145,24 @@ async def test_each_queued_request_has_its_own_timeout(
             assert [(await pending[index]).queue for index in (0, 2)] == [QUEUE, QUEUE]
 
 
-async def test_a_full_buffer_does_not_block_submit() -> None:
+async def test_a_full_buffer_does_not_block_submit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "MAX_BUFFERED", 1)
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with (
         listener,  # accepts, and reads nothing
         scripted_cluster(store, store) as cluster,
-        Producer(
-            cluster.address, ProducerConfig(close_timeout=0.01), ClientConfig(max_buffered=1)
-        ) as producer,
+        Producer(cluster.address, close_timeout=0.01) as producer,
     ):
         address = f"127.0.0.1:{listener.socket.getsockname()[1]}"
         cluster.brokers["broker-a"].address = address
         await producer.queues("T")
-        connection = await producer.client.connections.get(address)
+        connection = await core_of(producer).connections.get(address)
         connection.oneway_nowait(1, {}, bytes(15 << 20))
         await trio.testing.wait_all_tasks_blocked(0.05)
         connection.oneway_nowait(1, {}, b"fills the buffer")
         half = Done(4)
         for _ in range(8):
-            await producer.submit(MESSAGE, on_done=half.add)
+            (await producer.submit(MESSAGE)).add_done_callback(half.add)
         await half.event.wait()
         assert {one.result().queue.broker_name for one in half.pendings} == {"broker-b"}
 
@@ -205,7 +204,7 @@ async def test_a_selector_that_raises_in_the_background_fails_its_message(
                 ) as e:
                     await pending
                 assert isinstance(e.value.__cause__, LookupError)
-                producer.client.routes._routes.clear()
+                core_of(producer).routes._routes.clear()
             assert (await producer.send(MESSAGE)).queue.topic == "T", "the connection still works"
 
 
@@ -226,7 +225,7 @@ async def test_unsent_messages_are_not_sent_when_the_producer_closes(
         answered = await producer.submit(MESSAGE, queue=QUEUE)
         await trio.testing.wait_all_tasks_blocked(0.01)
         with dialling(cluster) as way:
-            producer.client.connections.close(cluster.brokers["broker-a"].address)
+            core_of(producer).connections.close(cluster.brokers["broker-a"].address)
             cluster.topics["other"] = (1, 1, 6)
             await producer.queues("other")
             waiting = await producer.submit(
@@ -300,10 +299,10 @@ async def test_a_group_is_unregistered_although_closing_times_out() -> None:
     written, no_answer = unanswered()
     async with scripted_cluster(no_answer) as cluster, Client(cluster.address) as client:
         async with client.producer("slow", close_timeout=0.01) as producer:
-            await client.heartbeats.send()
+            await core_of(client).heartbeats.send()
             await producer.submit(MESSAGE, timeout=60)
             await written.wait()
-        await client.heartbeats.send()
+        await core_of(client).heartbeats.send()
         broker = cluster.brokers["broker-a"]
         with trio.fail_after(5):
             while not broker.asked(RequestCode.UNREGISTER_CLIENT):
@@ -312,16 +311,16 @@ async def test_a_group_is_unregistered_although_closing_times_out() -> None:
         assert leave.fields["producerGroup"] == "slow"
 
 
-@pytest.mark.parametrize("kind", [Client.producer, Client.batching_producer])
+@pytest.mark.parametrize("linger", [None, 0.005])
 async def test_a_group_is_unregistered_although_the_nursery_of_the_producer_is_cancelled(
-    kind: Callable[..., Producer | BatchingProducer],
+    linger: float | None,
 ) -> None:
     written, no_answer = unanswered()
     async with scripted_cluster(no_answer) as cluster, Client(cluster.address) as client:
         async with trio.open_nursery() as nursery:
-            producer = kind(client, "cancelled")
+            producer = client.producer("cancelled", linger=linger)
             await producer.start(nursery)
-            await client.heartbeats.send()
+            await core_of(client).heartbeats.send()
             await producer.submit(MESSAGE)
             await written.wait()
             nursery.cancel_scope.cancel()
@@ -331,11 +330,11 @@ async def test_a_group_is_unregistered_although_the_nursery_of_the_producer_is_c
         assert [leave.fields["producerGroup"] for leave in leaves] == ["cancelled"]
 
 
-async def test_a_group_is_unregistered_although_closing_a_batching_producer_times_out() -> None:
+async def test_a_group_is_unregistered_although_closing_a_producer_with_linger_times_out() -> None:
     written, no_answer = unanswered()
     async with scripted_cluster(no_answer) as cluster, Client(cluster.address) as client:
-        async with client.batching_producer("slow", close_timeout=0.01) as producer:
-            await client.heartbeats.send()
+        async with client.producer("slow", linger=0.005, close_timeout=0.01) as producer:
+            await core_of(client).heartbeats.send()
             await producer.submit(MESSAGE, timeout=60)
             await written.wait()
         with trio.fail_after(5):
@@ -385,7 +384,7 @@ async def test_a_send_that_waits_for_a_route_is_not_sent_after_its_producer_was_
                 await trio.testing.wait_all_tasks_blocked()
             cluster.route(*requests[0])
         await trio.sleep(1)
-        error = sends[0].error
+        error = sends[0].exception()
         assert isinstance(error, ClosedError)
         assert error.delivery is Delivery.NOT_SENT
         assert len(cluster.brokers["broker-a"].asked(V2)) == 1
@@ -421,7 +420,7 @@ async def test_a_message_that_is_compressed_while_the_producer_closes_is_not_sen
                 nursery.start_soon(submit, producer)
                 await slow.started.wait()
             slow.release.set()
-        error = sends[0].error
+        error = sends[0].exception()
         assert isinstance(error, ClosedError)
         assert error.delivery is Delivery.NOT_SENT
         async with Producer(client) as other:
@@ -446,7 +445,7 @@ async def test_a_request_that_is_compressed_while_the_producer_closes_is_not_sen
                 nursery.start_soon(ask, producer)
                 await slow.started.wait()
             slow.release.set()
-        errors = [request.error for request in requests]
+        errors = [request.exception() for request in requests]
         assert [error.delivery for error in errors if isinstance(error, ClosedError)] == [
             Delivery.UNKNOWN,
             Delivery.NOT_SENT,
@@ -504,7 +503,7 @@ async def test_unretrieved_errors_are_logged(caplog: pytest.LogCaptureFixture) -
             for _ in range(5):
                 await producer.submit(MESSAGE)
             await producer.flush()
-            assert all(one.error for one in looked_at)
+            assert all(one.exception() for one in looked_at)
         del looked_at, producer
         gc.collect()
     logged = [record.message for record in caplog.records if "MESSAGE_ILLEGAL" in record.message]
@@ -515,10 +514,10 @@ async def test_unretrieved_errors_are_logged(caplog: pytest.LogCaptureFixture) -
     assert "MESSAGE_ILLEGAL (13): too long" in logged[0]
 
 
-async def test_a_batching_producer_logs_unretrieved_errors(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_producer_with_linger_logs_unretrieved_errors(caplog: pytest.LogCaptureFixture) -> None:
     async with (
         scripted_cluster(refuse(ResponseCode.MESSAGE_ILLEGAL)) as cluster,
-        BatchingProducer(cluster.address, linger=0) as producer,
+        Producer(cluster.address, linger=0) as producer,
     ):
         await producer.submit(MESSAGE)
         await producer.flush()
@@ -531,7 +530,7 @@ def test_unretrieved_errors_are_logged_together_at_intervals(caplog: pytest.LogC
     for text in ("first", "more", "more", "more", "fifth", "sixth"):
         if text == "fifth":
             now = REPORT_INTERVAL
-        PendingSend().fail(ClosedError(text), log)
+        PendingSend()._fail(ClosedError(text), log)
     del log
     logged = [record.message for record in caplog.records]
     assert [tuple(text.split()[-2:]) for text in logged] == [
@@ -546,12 +545,12 @@ async def test_a_callback_that_ignores_the_error_does_not_retrieve_it(
     called: list[bool] = []
 
     def look(one: PendingSend) -> None:
-        called.append(one.error is not None)
+        called.append(one.exception() is not None)
 
     for callback in (look, lambda _: called.append(False)):
         pending = PendingSend()
         pending.add_done_callback(callback)
-        pending.fail(ClosedError("gone"), log)
+        pending._fail(ClosedError("gone"), log)
         del pending
     assert called == [True, False]
     assert [record.message for record in caplog.records if "error=gone" in record.message] == [
@@ -588,8 +587,8 @@ async def test_flush_waits_for_the_sends_in_flight() -> None:
             assert not flushed.is_set()
             store(*held[0])
             await flushed.wait()
-            assert first.done
-            assert not second.done
+            assert first.done()
+            assert not second.done()
             store(*held[1])
     with pytest.raises(ClosedError):
         await producer.flush()
@@ -635,14 +634,13 @@ async def test_invalid_arguments_are_named(
 
 
 @pytest.mark.parametrize("timeout", [-1, math.nan, "5"])
-@pytest.mark.parametrize("kind", [Producer, BatchingProducer])
-async def test_invalid_timeouts_are_named(timeout: object, kind: type[Producer | BatchingProducer]) -> None:
-    async with scripted_cluster(store) as cluster, kind(cluster.address) as producer:
+@pytest.mark.parametrize("linger", [None, 0.005])
+async def test_invalid_timeouts_are_named(timeout: object, linger: float | None) -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address, linger=linger) as producer:
         for method in ("send", "submit", "send_batch", "request", "submit_request"):
-            if hasattr(producer, method):
-                message = [MESSAGE] if method == "send_batch" else MESSAGE
-                with pytest.raises(ConfigurationError, match=r"timeout is .*; it must be"):
-                    await getattr(producer, method)(message, timeout=timeout)
+            message = [MESSAGE] if method == "send_batch" else MESSAGE
+            with pytest.raises(ConfigurationError, match=r"timeout is .*; it must be"):
+                await getattr(producer, method)(message, timeout=timeout)
 
 
 async def test_a_timeout_can_be_infinite() -> None:
@@ -712,8 +710,8 @@ async def test_a_late_answer_changes_nothing(jumping_clock: trio.testing.MockClo
         async with client.producer("g", send_timeout=60, close_timeout=1.0) as producer:
             pending = await producer.submit(MESSAGE)
             await trio.sleep(1)
-        assert isinstance(pending.error, ClosedError)
+        assert isinstance(pending.exception(), ClosedError)
         store(*held[0])
         await trio.sleep(1)
-        assert isinstance(pending.error, ClosedError)
+        assert isinstance(pending.exception(), ClosedError)
         assert (producer.statistics.sent, producer.statistics.failed) == (0, 1)

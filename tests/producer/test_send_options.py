@@ -11,27 +11,30 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py.client import core, core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import (
     BatchError,
     BrokerError,
-    ConfigurationError,
     Delivery,
     InvalidMessageError,
     MessageTooLargeError,
     RequestTimeoutError,
     UnsupportedByBrokerError,
 )
-from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
-from rocketmq_py.producer import BatchingProducer, Compression, Producer, ProducerOptions, SelectByHash
+from rocketmq_py.message import Message, MessageQueue, SendResult
+from rocketmq_py.producer import Compression, LatencyFaultPolicy, Producer
 from rocketmq_py.producer.batch import EncodedBatch
 from rocketmq_py.producer.delay_relay import wait_in
+from rocketmq_py.producer.request_builder import sends_start_deliver_time
 from rocketmq_py.properties import decode_properties
 from rocketmq_py.protocol.batch import decode_batch, encode_batched
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import RecallMessageRequest
 from rocketmq_py.remoting import Connection
+from rocketmq_py.selectors import SelectByHash, SelectByRandom
+from tests.environment import created
 from tests.scripted import ScriptedCluster, ignore, refuse, scripted_cluster, store
 
 MESSAGE = Message("T", b"body")
@@ -93,7 +96,7 @@ async def test_messages_of_one_sharding_key_go_to_one_queue_with_each_method() -
             await producer.send(message, queue=MessageQueue("T", "broker-a", 1))
             with pytest.raises(InvalidMessageError, match="have different sharding keys"):
                 await producer.send_batch([message, Message("T", b"x", sharding_key="order-2")])
-        async with BatchingProducer(cluster.address) as batching:
+        async with Producer(cluster.address, linger=0.005) as batching:
             await batching.send_all([message, Message("T", b"x", sharding_key="order-2"), message])
         sent = sends_of(cluster)
         assert [request.fields["e"] for request in sent] == ["3"] * 9 + ["1", "2"]
@@ -127,7 +130,7 @@ async def test_an_invalid_result_of_a_selector_is_named() -> None:
 async def test_try_timeout_bounds_an_attempt(jumping_clock: trio.testing.MockClock) -> None:
     async with (
         scripted_cluster(ignore, store) as cluster,
-        Producer(cluster.address, rng=random.Random(1), try_timeout=0.5) as producer,
+        created(Producer, cluster.address, rng=random.Random(1), try_timeout=0.5) as producer,
     ):
         for _ in range(4):
             start = trio.current_time()
@@ -152,7 +155,7 @@ async def test_the_last_attempt_has_all_remaining_time(jumping_clock: trio.testi
 async def test_try_timeout_bounds_an_attempt_of_a_batch(jumping_clock: trio.testing.MockClock) -> None:
     async with (
         scripted_cluster(ignore, store_batch) as cluster,
-        Producer(cluster.address, rng=random.Random(1), try_timeout=0.5) as producer,
+        created(Producer, cluster.address, rng=random.Random(1), try_timeout=0.5) as producer,
     ):
         start = trio.current_time()
         for _ in range(4):
@@ -173,9 +176,9 @@ async def test_encoded_batch_is_resent_with_the_same_bytes(jumping_clock: trio.t
     batch = EncodedBatch.of_body("T", 2, body)
     async with scripted_cluster(busy, store_batch) as cluster, Producer(cluster.address) as producer:
         for _ in range(2):
-            assert (await producer.send_encoded(batch)).queue.broker_name == "broker-b"
+            assert (await producer._send_encoded(batch)).queue.broker_name == "broker-b"
         with pytest.raises(BrokerError):
-            await producer.send_encoded(batch, queue=MessageQueue("T", "broker-a", 1))
+            await producer._send_encoded(batch, queue=MessageQueue("T", "broker-a", 1))
         sent = sends_of(cluster, RequestCode.SEND_BATCH_MESSAGE)
         assert {request.body for request in sent} == {body}
         assert (producer.statistics.sent, producer.statistics.failed) == (4, 2)
@@ -186,32 +189,14 @@ async def test_encoded_batch_above_the_size_limit_is_rejected() -> None:
     async with scripted_cluster(store_batch) as cluster:
         async with Producer(cluster.address, max_message_size=121) as producer:
             with pytest.raises(MessageTooLargeError, match="has 122 bytes; max_message_size is 121"):
-                await producer.send_encoded(batch)
+                await producer._send_encoded(batch)
         assert sends_of(cluster, RequestCode.SEND_BATCH_MESSAGE) == []
-
-
-@pytest.mark.parametrize("way", ["awaited", "pipelined"])
-async def test_a_status_other_than_send_ok_can_be_retried_on_another_broker(way: str) -> None:
-    def unsafe(connection: Connection, request: Command) -> None:
-        code = ResponseCode.SLAVE_NOT_AVAILABLE if request.code == V2 else ResponseCode.SUCCESS
-        connection.respond(request, code, {"msgId": "id", "queueId": "0", "queueOffset": "9"})
-
-    async def send(producer: Producer) -> tuple[str, SendStatus]:
-        result = await (producer.send(MESSAGE) if way == "awaited" else await producer.submit(MESSAGE))
-        return result.queue.broker_name, result.status
-
-    wish: ProducerOptions = {"retry_another_broker_when_not_store_ok": True}
-    async with scripted_cluster(unsafe, store) as cluster, Producer(cluster.address, **wish) as producer:
-        assert {await send(producer) for _ in range(4)} == {("broker-b", SendStatus.SEND_OK)}
-    async with scripted_cluster(unsafe, unsafe) as cluster, Producer(cluster.address, **wish) as producer:
-        assert (await send(producer))[1] is SendStatus.SLAVE_NOT_AVAILABLE, "the first result counts"
-        assert len(sends_of(cluster)) == 3
 
 
 async def test_brokers_that_failed_are_avoided(jumping_clock: trio.testing.MockClock) -> None:
     async with (
         scripted_cluster(refuse(ResponseCode.SYSTEM_ERROR), store) as cluster,
-        Producer(cluster.address, latency_faults="5.x") as producer,
+        Producer(cluster.address, latency_faults=LatencyFaultPolicy.JAVA_5) as producer,
     ):
         for _ in range(8):
             await producer.send(MESSAGE)
@@ -223,22 +208,6 @@ async def test_brokers_that_failed_are_avoided(jumping_clock: trio.testing.MockC
 
 
 # Encodings
-
-
-async def test_the_old_request_form_has_long_names() -> None:
-    def answer(connection: Connection, request: Command) -> None:
-        fields = {"msgId": "id", "queueId": "1", "queueOffset": "7"}
-        connection.respond(request, ResponseCode.SUCCESS, fields)
-
-    async with scripted_cluster(answer) as cluster:
-        async with Producer(cluster.address, request_form="V1") as producer:
-            assert (await producer.send(MESSAGE)).queue_offset == 7
-            assert (await (await producer.submit(MESSAGE))).queue_offset == 7
-        requests = sends_of(cluster, RequestCode.SEND_MESSAGE)
-        assert [request.fields["topic"] for request in requests] == ["T", "T"]
-        assert {request.fields["bname"] for request in requests} == {"broker-a"}
-    with pytest.raises(ConfigurationError, match="request_form is 'V3'; it must be 'V1' or 'V2'"):
-        Producer("127.0.0.1:1", request_form="V3")  # type: ignore[arg-type]  # that is the test
 
 
 async def test_large_bodies_are_compressed_and_small_ones_are_not() -> None:
@@ -347,15 +316,104 @@ async def test_timed_messages_are_not_sent_to_brokers_4_x(monkeypatch: pytest.Mo
         async with Producer(cluster.address) as producer:
             timed = Message("T", b"x", delay=1.5)
             for _ in range(2):  # the second time its version is known already
-                with pytest.raises(UnsupportedByBrokerError, match=r"older than 5\.0"):
+                with pytest.raises(
+                    UnsupportedByBrokerError,
+                    match=r"\(version 4\.9\.7\) does not support timed messages, which needs 5\.0\.0",
+                ):
                     await producer.send(timed)
-                with pytest.raises(UnsupportedByBrokerError, match="use delay_level"):
+                with pytest.raises(UnsupportedByBrokerError, match="Use delay_level"):
                     await await_pipelined(producer)(timed)
                 with pytest.raises(UnsupportedByBrokerError):
                     await producer.send_oneway(timed)
             await producer.send(Message("T", b"x", delay_level="10s"))
         (request,) = sends_of(cluster)
         assert decode_properties(request.fields["i"])["DELAY"] == "3"
+
+
+async def test_a_service_with_its_own_property_of_delays_gets_both_whatever_its_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rocketmq_py.protocol.command.VERSION", 407)
+    async with scripted_cluster(store, topics=["T", "Relay"]) as cluster:
+        async with Producer(cluster.address, start_deliver_time=True, delay_relay="Relay") as producer:
+            before_ms = core_of(producer).now_ms()
+            await producer.send(Message("T", b"x", delay=90))
+            await (await producer.submit(Message("T", b"x", deliver_at_ms=1_900_000_000_000)))
+            await producer.send_oneway(Message("T", b"x", delay=90, properties={"__STARTDELIVERTIME": "7"}))
+            await producer.send(Message("T", b"x", delay_level=1))
+            after_ms = core_of(producer).now_ms()
+        delayed, timed, own, level = [decode_properties(request.fields["i"]) for request in sends_of(cluster)]
+    assert before_ms + 90_000 <= int(delayed["__STARTDELIVERTIME"]) <= after_ms + 90_000
+    assert delayed["TIMER_DELAY_MS"] == "90000"
+    assert timed["__STARTDELIVERTIME"] == timed["TIMER_DELIVER_MS"] == "1900000000000"
+    assert own["__STARTDELIVERTIME"] == "7"
+    assert "__STARTDELIVERTIME" not in level
+
+
+@pytest.mark.parametrize(
+    ("address", "setting", "sent"),
+    [
+        ("http://MQ_INST_1_b.cn-hangzhou.mq-internal.aliyuncs.com:8080", None, True),
+        ("rmq-1.rocketmq.ap-bj.public.tencenttdmq.com:8080", None, True),
+        ("http://onsaddr-internet.aliyun.com/rocketmq/nsaddr4client-internet", None, True),
+        ("rmq-1.rocketmq.ap-bj.public.tencenttdmq.com:8080", False, False),
+        ("aliyuncs.com.example:9876", None, False),
+        ("127.0.0.1:9876", None, False),
+        ("127.0.0.1:9876", True, True),
+    ],
+)
+def test_the_address_tells_whether_a_service_has_its_own_property_of_delays(
+    address: str, setting: bool | None, sent: bool
+) -> None:
+    producer = Producer(address, start_deliver_time=setting)
+    assert sends_start_deliver_time(producer.settings, core_of(producer)) is sent
+
+
+# The sharding keys of ordered messages
+
+
+async def test_the_key_of_a_selector_is_sent_as_the_sharding_key() -> None:
+    by_hash = SelectByHash("order-7")
+    async with scripted_cluster(store_batch) as cluster, Producer(cluster.address) as producer:
+        for message, selector, expected in (
+            (Message("T", b"x"), by_hash, "order-7"),
+            (Message("T", b"x"), SelectByHash(7), "7"),
+            (Message("T", b"x", sharding_key="own"), by_hash, "own"),
+            (Message("T", b"x", properties={"__SHARDINGKEY": "own"}), by_hash, "own"),
+            (Message("T", b"x"), SelectByRandom(), None),
+            (Message("T", b"x", priority=1), by_hash, None),
+            (Message("T", b"x", delay=5), by_hash, None),
+            (Message("T", b"x", delay_level=5), by_hash, None),
+            (Message("T", b"x"), SelectByHash(""), None),
+            (Message("T", b"x"), SelectByHash("a\x01b"), None),
+        ):
+            await producer.send(message, queue=selector)
+            *_, request = sends_of(cluster)
+            assert decode_properties(request.fields["i"]).get("__SHARDINGKEY") == expected
+            assert request.fields["i"].count("__SHARDINGKEY") == (expected is not None)
+        await (await producer.submit(Message("T", b"x"), queue=by_hash))
+        *_, request = sends_of(cluster)
+        assert decode_properties(request.fields["i"])["__SHARDINGKEY"] == "order-7"
+
+
+async def test_a_batch_with_one_sharding_key_has_it_as_a_whole() -> None:
+    """A proxy looks only there for the type of the messages."""
+    queue = MessageQueue("T", "broker-a", 0)
+    first, second, none = (Message("T", b"x", sharding_key=key) for key in ("k", "l", ""))
+    async with scripted_cluster(store_batch) as cluster, Producer(cluster.address) as producer:
+        for messages, chosen, expected in (
+            ([first, first], None, "k"),
+            ([none, none], SelectByHash("order-7"), "order-7"),
+            ([first, second], queue, None),
+            ([first, none], queue, None),
+            ([none, none], None, None),
+        ):
+            await producer.send_batch(messages, queue=chosen)
+            *_, request = sends_of(cluster, RequestCode.SEND_BATCH_MESSAGE)
+            assert decode_properties(request.fields["i"]).get("__SHARDINGKEY") == expected
+            stored = [decode_properties(one.properties.decode()) for one in decode_batch(request.body)]
+            own = [one.sharding_key or expected for one in messages]
+            assert [one.get("__SHARDINGKEY") for one in stored] == own
 
 
 async def test_messages_with_a_lite_topic_are_not_sent_to_brokers_5_4(
@@ -366,7 +424,7 @@ async def test_messages_with_a_lite_topic_are_not_sent_to_brokers_5_4(
         async with Producer(cluster.address) as producer:
             for _ in range(2):  # the second time its version is known already
                 with pytest.raises(
-                    UnsupportedByBrokerError, match=r"older than 5\.5\.0 and has no lite topics"
+                    UnsupportedByBrokerError, match=r"does not support lite topics, which needs 5\.5\.0"
                 ):
                     await producer.send(Message("T", b"x", lite_topic="s1"))
         assert not sends_of(cluster)
@@ -398,9 +456,7 @@ async def test_a_broker_with_a_status_other_than_send_ok_is_not_avoided() -> Non
 
     async with (
         scripted_cluster(unsafe, store) as cluster,
-        Producer(
-            cluster.address, latency_faults="4.x", retry_another_broker_when_not_store_ok=True
-        ) as producer,
+        Producer(cluster.address, latency_faults=LatencyFaultPolicy.JAVA_4) as producer,
     ):
         for _ in range(16):
             await producer.send(MESSAGE)
@@ -409,18 +465,19 @@ async def test_a_broker_with_a_status_other_than_send_ok_is_not_avoided() -> Non
 
 
 async def test_waiting_for_space_counts_against_the_timeout_of_the_attempt(
-    jumping_clock: trio.testing.MockClock,
+    jumping_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(core, "MAX_BUFFERED", 1)
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with (
         listener,  # accepts, and reads nothing
         scripted_cluster(store, store) as cluster,
-        Producer(cluster.address, max_buffered=1, try_timeout=0.5, latency_faults=True) as producer,
+        Producer(cluster.address, try_timeout=0.5, latency_faults=LatencyFaultPolicy.JAVA_4) as producer,
     ):
         address = f"127.0.0.1:{listener.socket.getsockname()[1]}"
         cluster.brokers["broker-a"].address = address
         await producer.queues("T")
-        connection = await producer.client.connections.get(address)
+        connection = await core_of(producer).connections.get(address)
         connection.oneway_nowait(1, {}, bytes(15 << 20))
         await trio.sleep(0.1)
         connection.oneway_nowait(1, {}, b"fills the buffer")
@@ -450,7 +507,7 @@ async def test_timed_messages_for_brokers_4_x_go_to_the_relay(monkeypatch: pytes
     monkeypatch.setattr("rocketmq_py.protocol.command.VERSION", 407)
     async with scripted_cluster(store, topics=["T", "Relay"]) as cluster:
         async with Producer(cluster.address, delay_relay="Relay") as producer:
-            now_ms = producer.client.now_ms()
+            now_ms = core_of(producer).now_ms()
             for sending in (producer.send, await_pipelined(producer), producer.send_oneway):
                 await sending(Message("T", b"x", deliver_at_ms=now_ms + 5000))
             await producer.send(Message("T", b"at once", delay_level=1))
@@ -472,13 +529,13 @@ async def test_timed_messages_for_brokers_4_x_go_to_the_relay(monkeypatch: pytes
         wait_in("Relay", Message("T", b"x", delay_level=1), now_ms)
 
 
-@pytest.mark.parametrize("kind", [Producer, BatchingProducer])
+@pytest.mark.parametrize("linger", [None, 0.005])
 async def test_a_timed_message_with_a_sharding_key_goes_to_the_relay(
-    kind: type[Producer] | type[BatchingProducer], monkeypatch: pytest.MonkeyPatch
+    linger: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rocketmq_py.protocol.command.VERSION", 407)
     async with scripted_cluster(store, topics=["T", "Relay"]) as cluster:
-        async with kind(cluster.address, delay_relay="Relay") as producer:
+        async with Producer(cluster.address, delay_relay="Relay", linger=linger) as producer:
             await producer.send(Message("T", b"x", delay=5, sharding_key="k"))
         (request,) = sends_of(cluster)
     assert request.fields["b"] == "Relay"

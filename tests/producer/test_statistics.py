@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError, NoQueueError
 from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.producer import Producer
+from rocketmq_py.producer import LatencyFaultPolicy, Producer
 from rocketmq_py.producer.statistics import Counters
 from tests.scripted import refuse, scripted_cluster, store
 
@@ -60,7 +60,7 @@ async def test_a_oneway_message_that_cannot_be_sent_counts_as_failed() -> None:
 async def test_failures_retries_and_faulty_brokers_are_counted() -> None:
     async with (
         scripted_cluster(refuse(ResponseCode.SYSTEM_ERROR), store) as cluster,
-        Producer(cluster.address, latency_faults=True) as producer,
+        Producer(cluster.address, latency_faults=LatencyFaultPolicy.JAVA_4) as producer,
     ):
         for _ in range(4):
             await producer.send(Message("T", b"x"))

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
+import attrs
 import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import tracing
+from rocketmq_py.client import core_of, tracing
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import BrokerError
+from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
 from rocketmq_py.message import Message
 from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.producer import Producer, TransactionProducer
 from rocketmq_py.properties import decode_properties
+from rocketmq_py.protocol.bodies import BrokerData, QueueData, TopicRoute
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.trace import ConsumeStartTrace, read_records
@@ -73,10 +76,10 @@ async def test_each_answered_recall_has_a_record() -> None:
     async with scripted_cluster(answer, topics=TOPICS) as cluster:
         async with Producer(cluster.address, group="g", trace=True) as producer:
             await producer.recall("T", handle)
-            for code in (ResponseCode.ILLEGAL_OPERATION, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
-                with pytest.raises(BrokerError) as caught:
-                    await producer.recall("T", handle)
-                assert caught.value.code == code
+            with pytest.raises(BrokerError, match="ILLEGAL_OPERATION"):
+                await producer.recall("T", handle)
+            with pytest.raises(UnsupportedByBrokerError, match="does not offer recalls"):
+                await producer.recall("T", handle)
         async with Producer(cluster.address, group="g") as producer:
             await producer.recall("T", handle)
         recalls = records(cluster)
@@ -99,6 +102,35 @@ async def test_the_record_of_a_recall_has_the_topic_without_the_namespace() -> N
             await producer.recall("T", handle)
         ((_, _, _, group, topic, *_),) = records(cluster)
     assert (group, topic) == ("g", "T")
+
+
+async def test_trace_messages_are_sent_by_a_group_of_the_namespace() -> None:
+    """As Java's trace producer, which takes the namespace from the address."""
+    topics = [*TOPICS, "ns%T", "ns%traces"]
+    group = "g" * 120
+    async with scripted_cluster(store, topics=topics) as cluster:
+        for trace in (True, "traces"):
+            async with Producer(cluster.address, group="g", trace=trace, namespace="ns") as producer:
+                await producer.send(Message("T", b"x"))
+        async with Producer(cluster.address, group=group, trace=True) as producer:
+            await producer.send(Message("T", b"x"))
+        with_namespace, own_topic = traces(cluster)[0], traces(cluster, "ns%traces")[0]
+        for request in (with_namespace, own_topic):
+            assert request.fields["a"] == "ns%_INNER_TRACE_PRODUCER-g"
+            assert decode_properties(request.fields["i"])["INSTANCE_ID"] == "ns"
+            (record,) = read_records(request.body)
+            assert record[3:5] == ["g", "T"]
+        without = traces(cluster)[1]
+        assert without.fields["a"] == f"_INNER_TRACE_PRODUCER-{group}"[:120]
+        assert "INSTANCE_ID" not in decode_properties(without.fields["i"])
+
+
+async def test_a_long_group_of_a_namespace_can_be_traced() -> None:
+    async with scripted_cluster(store, topics=[*TOPICS, "ns%T"]) as cluster:
+        group = "g" * 117  # the longest one
+        async with Producer(cluster.address, group=group, trace=True, namespace="ns") as producer:
+            await producer.send(Message("T", b"x"))
+        assert traces(cluster)[0].fields["a"] == f"ns%_INNER_TRACE_PRODUCER-{group}"[:120]
 
 
 async def test_a_transaction_has_records_of_its_half_message_and_each_report() -> None:
@@ -139,6 +171,139 @@ async def test_a_broker_with_traces_switched_off_gets_none() -> None:
         async with Producer(cluster.address, trace=True) as producer:
             await producer.send(Message("T", b"x"))
             await producer.send_batch([Message("T", b"x")])
+        assert traces(cluster) == []
+
+
+def store_in_region(region: str, **fields: str) -> Callable[[Connection, Command], None]:
+    """Return a broker of a cloud, which stores messages and names its region."""
+
+    def answer(connection: Connection, request: Command) -> None:
+        stored_at = {"msgId": "00" * 16, "queueId": request.fields.get("e", "0"), "queueOffset": "1"}
+        connection.respond(request, ResponseCode.SUCCESS, {**stored_at, "MSG_REGION": region, **fields})
+
+    return answer
+
+
+def traces_by_topic(cluster: ScriptedCluster) -> dict[str, set[str]]:
+    """Return the ids of the traced messages, by the topic of the trace."""
+    found: dict[str, set[str]] = {}
+    for broker in cluster.brokers.values():
+        for request in broker.asked(RequestCode.SEND_MESSAGE_V2):
+            if request.fields["b"] != "T":
+                ids = {fields[5] for fields in read_records(request.body)}
+                found.setdefault(request.fields["b"], set()).update(ids)
+    return found
+
+
+async def test_records_of_a_cloud_go_to_the_topic_of_the_region_in_the_answer() -> None:
+    regions = [f"rmq_sys_TRACE_DATA_{region}" for region in ("east", "west", "DefaultRegion")]
+    brokers = (store_in_region("east"), store_in_region("west"), store)
+    async with scripted_cluster(*brokers, topics=["T", *regions]) as cluster:
+        sent: dict[str, set[str]] = {name: set() for name in cluster.brokers}
+        async with Producer(cluster.address, trace="cloud") as producer:
+            for _ in range(24):
+                result = await producer.send(Message("T", b"x"))
+                sent[result.queue.broker_name].add(result.message_id)
+        assert traces_by_topic(cluster) == dict(zip(regions, sent.values(), strict=True))
+
+
+async def test_records_of_a_cloud_are_not_sent_if_the_answer_switches_traces_off() -> None:
+    no_traces = store_in_region("east", TRACE_ON="false")
+    async with scripted_cluster(no_traces, topics=["T", "rmq_sys_TRACE_DATA_east"]) as cluster:
+        async with Producer(cluster.address, trace="cloud") as producer:
+            await producer.send(Message("T", b"x"))
+        assert traces_by_topic(cluster) == {}
+
+
+async def test_messages_to_the_trace_topics_of_a_cloud_are_not_traced() -> None:
+    topic = "rmq_sys_TRACE_DATA_east"
+    async with (
+        scripted_cluster(store_in_region("east"), topics=["T", topic]) as cluster,
+        Producer(cluster.address, trace="cloud") as producer,
+    ):
+        await producer.send(Message(topic, b"x"))
+        assert producer._tracing is not None
+        assert producer._tracing._records == {}
+
+
+async def test_records_of_a_cloud_have_the_names_of_the_namespace_and_the_fields_of_namespace_2() -> None:
+    topics = ["ns%T", "rmq_sys_TRACE_DATA_east"]
+    async with scripted_cluster(store_in_region("east"), topics=topics) as cluster:
+        async with Producer(
+            cluster.address, group="g", trace="cloud", namespace="ns", namespace_v2="instance"
+        ) as producer:
+            await producer.send(Message("T", b"x"))
+        (request,) = traces(cluster, "rmq_sys_TRACE_DATA_east")
+        (record,) = read_records(request.body)
+    assert request.fields["a"] == "ns%_INNER_TRACE_PRODUCER-g"
+    assert (request.fields["ns"], request.fields["nsd"]) == ("instance", "true")
+    assert record[2:5] == ["east", "g", "T"]
+
+
+async def test_records_of_a_cloud_go_to_writable_queues_only() -> None:
+    topic = "rmq_sys_TRACE_DATA_east"
+    brokers = (store_in_region("east"), store_in_region("east"))
+    async with scripted_cluster(*brokers, topics=["T", topic]) as cluster:
+
+        def readable_on_a(connection: Connection, request: Command) -> None:
+            if request.fields["topic"] != topic:
+                cluster.route(connection, request)
+                return
+            queues = [
+                QueueData(broker_name=name, read_queue_nums=4, write_queue_nums=4, perm=perm)
+                for name, perm in (("broker-a", 4), ("broker-b", 6))
+            ]
+            brokers = [
+                BrokerData(cluster="c", broker_name=name, announced={0: one.address})
+                for name, one in cluster.brokers.items()
+            ]
+            route = TopicRoute(queue_datas=tuple(queues), broker_datas=tuple(brokers))
+            connection.respond(request, ResponseCode.SUCCESS, {}, route.encode())
+
+        cluster.name_server.answer = readable_on_a
+        async with Producer(cluster.address, trace="cloud") as producer:
+            dispatcher = producer._tracing
+            assert dispatcher is not None
+            for _ in range(8):
+                await producer.send(Message("T", b"x"))
+                await dispatcher.flush()
+        assert dispatcher.dropped == 0
+        stored = {
+            name: sum(request.fields["b"] == topic for request in broker.asked(RequestCode.SEND_MESSAGE_V2))
+            for name, broker in cluster.brokers.items()
+        }
+    assert stored == {"broker-a": 0, "broker-b": 8}
+
+
+async def test_a_region_that_is_no_part_of_a_topic_does_not_affect_sends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with (
+        scripted_cluster(store_in_region("no region!"), topics=["T"]) as cluster,
+        Producer(cluster.address, trace="cloud") as producer,
+    ):
+        await producer.send(Message("T", b"x"))
+        dispatcher = producer._tracing
+    assert dispatcher is not None
+    assert dispatcher.dropped == 1
+    assert "topic=rmq_sys_TRACE_DATA_no region! lost=1 error=topic" in caplog.text
+
+
+async def test_the_end_of_a_transaction_is_traced_in_the_region_of_its_half_message() -> None:
+    topic = "rmq_sys_TRACE_DATA_east"
+    async with scripted_cluster(store_in_region("east"), topics=["T", topic]) as cluster:
+        async with TransactionProducer(
+            cluster.address, group="g", check=always(ROLLBACK), trace="cloud"
+        ) as producer:
+            await producer.send_in_transaction(Message("T", b"x"), working(UNKNOWN))
+        (request,) = traces(cluster, topic)
+        assert [fields[0] for fields in read_records(request.body)] == ["Pub", "EndTransaction"]
+    no_traces = store_in_region("east", TRACE_ON="false")
+    async with scripted_cluster(no_traces, topics=TOPICS) as cluster:
+        async with TransactionProducer(
+            cluster.address, group="g", check=always(ROLLBACK), trace=True
+        ) as producer:
+            await producer.send_in_transaction(Message("T", b"x"), working(UNKNOWN))
         assert traces(cluster) == []
 
 
@@ -193,7 +358,7 @@ async def test_a_failing_trace_topic_does_not_affect_sends(
             await producer.send(Message("T", b"x"))
         assert len(traces(cluster)) == 2
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "trace send failed, retrying: group=DEFAULT_PRODUCER" in warning.message
+    assert "trace records lost: group=DEFAULT_PRODUCER" in warning.message
     assert "full" in warning.message
 
 
@@ -206,7 +371,7 @@ async def test_records_that_a_broker_refuses_go_to_another(jumping_clock: trio.t
 
     async with scripted_cluster(refuse_traces, store, topics=TOPICS) as cluster:
         async with Producer(cluster.address) as producer:
-            dispatcher = tracing.TraceDispatcher(producer.client, "g")
+            dispatcher = tracing.TraceDispatcher(core_of(producer), "g")
             for _ in range(8):  # one for each queue of both brokers
                 dispatcher.append(consumed("id"))
                 await dispatcher.flush()
@@ -224,7 +389,7 @@ async def test_a_trace_topic_without_writable_queues_does_not_affect_sends(
             await trio.sleep(1)
             await producer.send(Message("T", b"x"))
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
-        "trace send failed, retrying: group=DEFAULT_PRODUCER topic=RMQ_SYS_TRACE_TOPIC lost=20 "
+        "trace records lost: group=DEFAULT_PRODUCER topic=RMQ_SYS_TRACE_TOPIC lost=20 "
         "error=topic 'RMQ_SYS_TRACE_TOPIC' has no queue that may be written to and has a master"
     ]
 
@@ -237,7 +402,7 @@ def consumed(message_id: str) -> ConsumeStartTrace:
 
 async def test_message_ids_of_other_clients_may_contain_characters_that_keys_may_not() -> None:
     async with scripted_cluster(store, topics=TOPICS) as cluster, Producer(cluster.address) as producer:
-        dispatcher = tracing.TraceDispatcher(producer.client, "g")
+        dispatcher = tracing.TraceDispatcher(core_of(producer), "g")
         for message_id in ("an id", "another\x01one\x02", " "):
             dispatcher.append(consumed(message_id))
         await dispatcher.flush()
@@ -249,22 +414,78 @@ async def test_an_invalid_record_is_logged_and_tracing_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with scripted_cluster(store, topics=TOPICS) as cluster, Producer(cluster.address) as producer:
-        dispatcher = tracing.TraceDispatcher(producer.client, "g")
-        dispatcher.append(consumed("x" * 40_000))
-        await dispatcher.flush()
+        dispatcher = tracing.TraceDispatcher(core_of(producer), "g")
         dispatcher.append(object())  # type: ignore[arg-type]  # some fault of ours
         dispatcher.append(consumed("id"))
         await dispatcher.flush()
-        assert dispatcher.dropped == 2
+        assert dispatcher.dropped == 1
         assert decode_properties(traces(cluster)[0].fields["i"])["KEYS"] == "id k"
-    assert [record.levelno for record in caplog.records] == [logging.WARNING, logging.ERROR]
-    assert "the properties, with tags and keys, take" in caplog.text
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
-async def test_unsent_records_are_bounded() -> None:
+async def test_records_with_large_keys_take_several_messages(caplog: pytest.LogCaptureFixture) -> None:
+    async with scripted_cluster(store, topics=TOPICS) as cluster:
+        async with Producer(cluster.address, trace=True) as producer:
+            for number in range(20):
+                await producer.send(Message("T", b"x", keys=f"{number}-" + "k" * 2000))
+            dispatcher = producer._tracing
+        assert dispatcher is not None
+        assert dispatcher.dropped == 0
+        assert len(records(cluster)) == 20
+        keys = [
+            key
+            for request in traces(cluster)
+            for key in decode_properties(request.fields["i"])["KEYS"].split()
+            if "-" in key
+        ]
+        assert [key.partition("-")[0] for key in keys] == [str(number) for number in range(20)]
+        assert len(traces(cluster)) == 2
+    assert caplog.messages == []
+
+
+async def test_a_record_with_too_large_keys_is_sent_with_those_that_fit() -> None:
+    async with scripted_cluster(store, topics=TOPICS) as cluster, Producer(cluster.address) as producer:
+        dispatcher = tracing.TraceDispatcher(core_of(producer), "g")
+        large = "é" * 20_000  # 40,000 bytes
+        dispatcher.append(attrs.evolve(consumed("before"), keys="k"))
+        dispatcher.append(attrs.evolve(consumed("id"), keys=f"first {large} last"))
+        dispatcher.append(attrs.evolve(consumed("after"), keys="k"))
+        await dispatcher.flush()
+        assert dispatcher.dropped == 0
+        assert [decode_properties(request.fields["i"])["KEYS"] for request in traces(cluster)] == [
+            "before k",
+            "id first last after k",
+        ]
+        assert [fields[7] for fields in records(cluster)] == ["k", f"first {large} last", "k"]
+
+
+async def test_records_that_a_closing_producer_cannot_send_are_counted_and_logged(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def hold_traces(connection: Connection, request: Command) -> None:
+        if request.fields.get("b") != TRACE_TOPIC:
+            store(connection, request)
+
+    async with (
+        scripted_cluster(hold_traces, topics=TOPICS) as cluster,
+        Producer(cluster.address, trace=True, close_timeout=1) as producer,
+    ):
+        for _ in range(tracing.MAX_RECORDS + 5):
+            await producer.send(Message("T", b"x"))
+        dispatcher = producer._tracing
+    assert dispatcher is not None
+    assert dispatcher.dropped == tracing.MAX_RECORDS + 5
+    assert [text for text in caplog.messages if "trace records lost" in text] == [
+        "trace records lost: group=DEFAULT_PRODUCER topic=RMQ_SYS_TRACE_TOPIC lost=25 "
+        "error=closed before the records were sent"
+    ]
+
+
+async def test_unsent_records_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address, trace=True) as producer:
-        dispatcher = tracing.TraceDispatcher(producer.client, "g")
+        dispatcher = tracing.TraceDispatcher(core_of(producer), "g")
         record = object()
         for _ in range(tracing.MAX_BUFFERED_RECORDS + 5):
             dispatcher.append(record)  # type: ignore[arg-type]  # it is not looked at
         assert dispatcher.dropped == 5
+    assert "trace records lost: group=g topic=RMQ_SYS_TRACE_TOPIC lost=1" in caplog.text

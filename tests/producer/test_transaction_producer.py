@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import (
     BrokerError,
@@ -26,8 +27,8 @@ from rocketmq_py.producer import (
     TransactionSendResult,
     TransactionState,
 )
-from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import Hooks
+from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.producer.transaction_reports import TransactionReporter
 from rocketmq_py.producer.transaction_values import HalfMessage
 from rocketmq_py.properties import decode_properties
@@ -161,15 +162,13 @@ def test_on_error_cannot_be_commit(wrong: object) -> None:
 
 
 def test_other_options() -> None:
-    with pytest.raises(ConfigurationError, match="check_concurrency is 0"):
-        producer_of("127.0.0.1:1", check_concurrency=0)
     with pytest.raises(ConfigurationError, match="topic 'a b'"):
         producer_of("127.0.0.1:1", topics=["T", "a b"])
     with pytest.raises(ConfigurationError, match="did you mean 'on_error'"):
         producer_of("127.0.0.1:1", on_eror=ROLLBACK)
     producer = producer_of("127.0.0.1:1", topics="T", retries=5, heartbeat_interval=7.0)
-    assert producer.transaction_config.topics == ("T",)
-    assert (producer.config.retries, producer.client.config.heartbeat_interval) == (5, 7.0)
+    assert producer.settings.topics == ("T",)
+    assert (producer.settings.retries, core_of(producer).settings.heartbeat_interval) == (5, 7.0)
 
 
 @pytest.mark.parametrize("outcome", [None, True, "commit"])
@@ -297,12 +296,12 @@ async def test_a_report_over_a_full_connection_times_out(
         async def oneway(self, code: int, fields: dict[str, str]) -> None:
             await trio.sleep_forever()
 
-    async def full(address: str) -> Full:
+    async def full(address: str, deadline: float) -> Full:
         return Full()
 
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
-        monkeypatch.setattr(client.connections, "get", full)
-        ends = TransactionReporter(client, ProducerConfig(group="g", send_timeout=1.5), Hooks())
+        monkeypatch.setattr(core_of(client).connections, "get_before", full)
+        ends = TransactionReporter(core_of(client), ProducerSettings(group="g", send_timeout=1.5), Hooks())
         half = HalfMessage(MESSAGE, "id", "id", "broker-a", 0, 0, check_address="broker:10911")
         error = await ends.report(half, COMMIT)
     assert isinstance(error, RequestTimeoutError)

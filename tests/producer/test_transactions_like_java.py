@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from rocketmq_py.client import core_of
+from rocketmq_py.client.client import BorrowedClient
 from rocketmq_py.message import Message
 from rocketmq_py.producer import (
     TransactionProducer,
 )
-from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import Hooks
+from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.producer.transaction_reports import TransactionReporter
 from rocketmq_py.producer.transaction_values import HalfMessage
 from rocketmq_py.protocol.command import Command
@@ -43,8 +45,8 @@ async def test_the_report_equals_javas(client: str) -> None:
     javas = [command for command in captured(client) if command.fields.get("fromTransactionCheck") == "false"]
     assert javas
     async with asked_by_broker(always(COMMIT)) as (producer, broker):
-        config = ProducerConfig(group="capture-transactions")
-        ends = TransactionReporter(producer.client, config, Hooks())
+        config = ProducerSettings(group="capture-transactions")
+        ends = TransactionReporter(core_of(producer), config, Hooks())
         for number, java in enumerate(javas):
             fields = java.fields
             half = HalfMessage(
@@ -64,7 +66,9 @@ async def test_a_check_is_answered_like_javas(client: str) -> None:
     (java,) = [command for command in commands if command.fields.get("fromTransactionCheck") == "true"]
     async with (
         asked_by_broker(always(ROLLBACK)) as (producer, broker),
-        TransactionProducer(producer.client, group="capture-transactions", check=always(COMMIT)),
+        TransactionProducer(
+            BorrowedClient(core_of(producer)), group="capture-transactions", check=always(COMMIT)
+        ),
     ):
         broker.ask_with(question.fields, question.body)
         (end,) = await broker.ends(1)

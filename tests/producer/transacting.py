@@ -23,6 +23,7 @@ from rocketmq_py.properties import decode_properties, encode_properties
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.stored_message import encode_message
 from rocketmq_py.remoting import Connection
+from tests.environment import created
 from tests.scripted import Answering, ScriptedServer, scripted_cluster, store
 
 MESSAGE = Message("T", b"body")
@@ -42,7 +43,9 @@ async def never_checked(_: ReceivedMessage) -> TransactionState:
 
 
 def producer_of(client: Client | str, **options: Any) -> TransactionProducer:
-    return TransactionProducer(client, group="g", check=never_checked, rng=random.Random(1), **options)
+    return created(
+        TransactionProducer, client, group="g", check=never_checked, rng=random.Random(1), **options
+    )
 
 
 def answering(code: int, *, offset_id: str = "7F00000100002A9F00000000000004D2") -> Answering:
@@ -163,7 +166,7 @@ async def asked_by_broker(
     """Run a producer of group "g", and a broker that got its heartbeat."""
     async with (
         scripted_cluster(store) as cluster,
-        Client(cluster.address, rng=random.Random(1), namespace=namespace) as client,
+        created(Client, cluster.address, rng=random.Random(1), namespace=namespace) as client,
         TransactionProducer(client, group="g", check=check, **options) as producer,
     ):
         server = cluster.brokers["broker-a"]

@@ -178,3 +178,10 @@ def test_id_has_the_address_of_its_broker(text: str, address: str) -> None:
 def test_offset_message_id_round_trip(address: bytes, offset: int) -> None:
     message_id = OffsetMessageId(address, offset)
     assert OffsetMessageId.parse(str(message_id)) == message_id
+
+
+def test_an_id_has_the_port_of_its_broker_under_any_host() -> None:
+    message_id = OffsetMessageId.parse("7F00000100002A9F0000000000000000")
+    assert message_id.has_port_of("broker.example:10911")
+    assert not message_id.has_port_of("broker.example:10912")
+    assert not message_id.has_port_of("not an address")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from rocketmq_py.protocol.trace import (
+    MAX_KEYS_SIZE,
     ConsumeEndTrace,
     ConsumeReturnType,
     ConsumeStartTrace,
@@ -10,10 +12,10 @@ from rocketmq_py.protocol.trace import (
     PublishTrace,
     RecallTrace,
     TracedType,
+    TraceKeys,
     TraceRecord,
     decode_records,
     encode_record,
-    keys_of,
     read_records,
 )
 
@@ -72,7 +74,9 @@ def test_records_follow_one_another_and_share_their_keys() -> None:
     assert [fields[0] for fields in read_records(body)] == [
         "Pub", "SubBefore", "SubAfter", "EndTransaction", "Recall",
     ]  # fmt: skip
-    assert keys_of(record for record, _ in CASES) == ["ID1", "k1", "k2", "k"]
+    keys = TraceKeys()
+    assert all(keys.add(record, partly=False) for record, _ in CASES)
+    assert list(keys) == ["ID1", "k1", "k2", "k"]
 
 
 def test_encoded_records_decode_unchanged() -> None:
@@ -105,3 +109,13 @@ def test_records_of_old_clients_decode() -> None:
     assert (sent.offset_message_id, sent.success) == ("", True)
     assert isinstance(consumed, ConsumeEndTrace)
     assert (consumed.returned, consumed.timestamp_ms, consumed.group) == (ConsumeReturnType.SUCCESS, 0, "")
+
+
+def test_keys_of_a_message_are_limited() -> None:
+    keys = TraceKeys()
+    half = "x" * (MAX_KEYS_SIZE // 2)
+    assert keys.add(attrs.evolve(PUBLISH, keys=f"{half} k1"), partly=False)
+    assert not keys.add(attrs.evolve(PUBLISH, message_id="ID2", keys=f"y{half} k3"), partly=False)
+    assert list(keys) == ["ID1", half, "k1"]
+    assert keys.add(attrs.evolve(PUBLISH, message_id="ID2", keys=f"y{half} k3"), partly=True)
+    assert list(keys) == ["ID1", half, "k1", "ID2", "k3"]

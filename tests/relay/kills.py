@@ -13,7 +13,8 @@ from pathlib import Path
 import attrs
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, LitePullConsumer, Message
+from rocketmq_py import Client, LitePullConsumer, Message
+from rocketmq_py.client import core_of
 from rocketmq_py.relay import MESSAGE_ID, wait_in
 
 BUFFER, TARGET = "Buffer", "T"
@@ -93,13 +94,13 @@ class Kills:
     async def _send(self) -> None:
         async with self.client.producer("senders", send_timeout=30) as producer:
             while not self._has_ended:
-                due_ms = self.client.now_ms() + self.rng.randrange(LONGEST_MS)
+                due_ms = core_of(self.client).now_ms() + self.rng.randrange(LONGEST_MS)
                 result = await producer.send(wait_in(BUFFER, Message(TARGET, b"%d" % due_ms), due_ms))
                 self.sent[result.message_id] = due_ms
                 await trio.sleep(0.01)
 
     async def _receive(self) -> None:
-        async with LitePullConsumer(self.client, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+        async with LitePullConsumer(self.client, group="g", consume_from="earliest") as consumer:
             consumer.subscribe(TARGET)
             async for message in consumer:
                 self.early += message.store_time_ms < int(message.body)

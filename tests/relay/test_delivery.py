@@ -10,14 +10,15 @@ from typing import cast
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_py import Message, MessageQueue, Producer, SendResult
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BatchError, InvalidMessageError, NoQueueError, RocketMQError
 from rocketmq_py.relay import MESSAGE_ID
 from rocketmq_py.relay.buffer_entries import DelayedMessage, Progress
-from rocketmq_py.relay.config import RelayConfig
 from rocketmq_py.relay.delivery import QueueDelivery, RateLimiter
+from rocketmq_py.relay.settings import RelaySettings
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, StoreRecord
 from rocketmq_py.remoting.answer_errors import broker_error
 
@@ -76,7 +77,7 @@ class Setup:
         self.target = Target(self.now_ms)
         self.recorded_progress: list[Progress] = []
         self.offset = 0
-        config = RelayConfig(topic="Buffer", store=Path("unused"), **options)  # type: ignore[arg-type]
+        config = RelaySettings(topic="Buffer", store=Path("unused"), **options)  # type: ignore[arg-type]
         self.delivery = QueueDelivery(
             store,
             config,
@@ -387,3 +388,21 @@ async def test_recording_progress_is_retried_after_an_error(store: QueueStore) -
         setup.add("a", 0)
         await trio.sleep(11)
     assert setup.recorded_progress == [Progress(2, NEVER_MS)]
+
+
+async def test_finishing_waits_for_messages_in_flight_and_sends_no_others(store: QueueStore) -> None:
+    setup = Setup(store, batch_size=1)
+    gate = setup.target.gates["first"] = trio.Event()
+    setup.add("first", 0)
+    setup.add("second", 0)
+    async with running(setup):
+        await wait_all_tasks_blocked()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(setup.delivery.finish)
+            await wait_all_tasks_blocked()
+            assert not setup.target.ids
+            gate.set()
+        await wait_all_tasks_blocked()
+        assert setup.target.attempted == ["first"]
+        assert setup.target.ids == ["first"]
+    assert store.due(b"", setup.now_ms(), 10)[0].message.message_id == "second"

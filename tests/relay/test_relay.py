@@ -12,9 +12,17 @@ import trio
 
 from rocketmq_py import Client, LitePullConsumer, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.errors import ClosedError, ConfigurationError, NotAssignedError, OutsideTrioError
-from rocketmq_py.relay import Relay, StoreError, cancel, wait_in
+from rocketmq_py.client import core_of
+from rocketmq_py.errors import (
+    ClosedError,
+    ConfigurationError,
+    NotAssignedError,
+    OutsideEventLoopError,
+    StoreError,
+)
+from rocketmq_py.relay import Relay, cancel, wait_in
 from rocketmq_py.relay.buffer_entries import Cancellation, parse_entry
+from rocketmq_py.relay.delivery import QueueDelivery
 from rocketmq_py.relay.store import Store
 from tests.behaviours.conftest import create_topic
 from tests.relay.kills import BUFFER, TARGET, Kills
@@ -44,7 +52,7 @@ def test_a_relay_outside_of_trio_raises_an_error_that_names_the_command(tmp_path
         async with Relay("127.0.0.1:1", topic="Buffer", store=tmp_path):
             pass
 
-    with pytest.raises(OutsideTrioError) as caught:
+    with pytest.raises(OutsideEventLoopError) as caught:
         asyncio.run(enter())
     assert str(caught.value).endswith("; other programs start the command `rocketmq-py relay`")
     relay: Any = Relay("127.0.0.1:1", topic="Buffer", store=tmp_path)
@@ -99,7 +107,7 @@ async def test_messages_that_expired_before_they_were_read_are_logged(
         async with client.producer("senders") as producer:
             for _ in range(5):
                 await producer.send(Message("Buffer", b"x"))
-        monkeypatch.setattr(client.brokers, "min_offset", min_offset)
+        monkeypatch.setattr(core_of(client).brokers, "min_offset", min_offset)
         async with Relay(client, topic="Buffer", store=tmp_path) as relay:
             with trio.fail_after(20):
                 while not relay.queues:
@@ -127,6 +135,37 @@ async def test_a_queue_is_acquired_again_after_it_was_revoked_during_the_seek(
                     await trio.sleep(0.02)
 
 
+@pytest.mark.parametrize("answers", [True, False])
+async def test_closing_waits_for_the_answers_to_messages_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answers: bool
+) -> None:
+    asked, answer = trio.Event(), trio.Event()
+
+    async def finish(_: QueueDelivery) -> None:
+        asked.set()
+        await answer.wait()
+
+    monkeypatch.setattr(QueueDelivery, "finish", finish)
+    close_timeout = 60 if answers else 0.01
+    async with (
+        EmbeddedBroker() as broker,
+        Client(broker.name_server_address) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await create_topic(client, "Buffer", queues=1)
+        relay = Relay(client, topic="Buffer", store=tmp_path, close_timeout=close_timeout)
+        await relay.start(nursery)
+        with trio.fail_after(20):
+            while relay.queues != [QUEUE]:
+                await trio.sleep(0.02)
+            async with trio.open_nursery() as closing:
+                closing.start_soon(relay.aclose)
+                await asked.wait()
+                if answers:
+                    answer.set()
+    assert ("closing without the answers for messages in flight" in caplog.text) != answers
+
+
 async def test_a_queue_that_is_revoked_and_assigned_during_a_poll_is_read_without_a_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +177,7 @@ async def test_a_queue_that_is_revoked_and_assigned_during_a_poll_is_read_withou
             await self._queues.assign("Buffer", [])
             for _ in range(3):
                 await producer.send(wait_in("Buffer", Message("T", b"x"), due_ms))
-            await client.brokers.commit_offset("RELAY_Buffer", QUEUE, 3)
+            await core_of(client).brokers.commit_offset("RELAY_Buffer", QUEUE, 3)
             await self._queues.assign("Buffer", [QUEUE])
             was_reassigned.set()
         return await poll(self, **options)
@@ -146,7 +185,7 @@ async def test_a_queue_that_is_revoked_and_assigned_during_a_poll_is_read_withou
     monkeypatch.setattr(LitePullConsumer, "poll", poll_with_rebalance)
     async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
         await create_topic(client, "Buffer", queues=1)
-        due_ms = client.now_ms() + 3_600_000
+        due_ms = core_of(client).now_ms() + 3_600_000
         async with (
             client.producer("senders") as producer,
             Relay(client, topic="Buffer", store=tmp_path) as relay,

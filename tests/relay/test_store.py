@@ -15,10 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.errors import ConfigurationError, StoreError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.relay.buffer_entries import BufferEntry, Cancellation, DelayedMessage, Progress
-from rocketmq_py.relay.database import StoreError
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, StoreRecord
 
 QUEUE = MessageQueue("Buffer", "broker-a", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,10 +30,19 @@ async def pool_of(
     proxy: SocksProxy | None = None,
     connect_timeout: float = 3.0,
     credentials: Credentials | CredentialsProvider | None = None,
+    namespace_v2: str = "",
+    rng: random.Random | None = None,
 ) -> AsyncIterator[ConnectionPool]:
     async with trio.open_nursery() as nursery:
         connections = ConnectionPool(
-            nursery, handler, tls=tls, proxy=proxy, connect_timeout=connect_timeout, credentials=credentials
+            nursery,
+            handler,
+            tls=tls,
+            proxy=proxy,
+            connect_timeout=connect_timeout,
+            credentials=credentials,
+            namespace_v2=namespace_v2,
+            rng=rng,
         )
         yield connections
         await connections.aclose()

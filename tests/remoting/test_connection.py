@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.codes import ResponseCode
+from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import (
     ConnectionLostError,
     Delivery,
@@ -16,7 +16,7 @@ from rocketmq_py.errors import (
     RequestTimeoutError,
     RocketMQError,
 )
-from rocketmq_py.protocol.command import Command, Serialization, encode_request
+from rocketmq_py.protocol.command import RESPONSE_FLAG, Command, Serialization, encode, encode_request
 from rocketmq_py.protocol.frames import FrameDecoder
 from rocketmq_py.remoting import Answer, Connection, Deadlines, Handler, serve
 from rocketmq_py.remoting.client_connection import ClientConnection
@@ -72,6 +72,23 @@ async def test_response_goes_to_its_request(serialization: Serialization) -> Non
         assert (answer.code, answer.fields, answer.body, answer.remark) == (0, {"a": "b"}, b"body", "echo")
         assert answer.serialization is serialization
         assert connection.pending == 0
+
+
+async def test_the_version_is_not_that_of_a_member_whose_answer_is_forwarded() -> None:
+    versions = iter([441, 401, 441])
+
+    def answer_in_versions(connection: Connection, request: Command) -> None:
+        version, encoding = next(versions), request.serialization
+        frame = encode(0, 12, version, request.opaque, RESPONSE_FLAG, None, {}, b"", encoding)
+        connection.writer.put(frame)
+
+    async with connected(answer_in_versions) as connection:
+        await connection.request(RequestCode.GET_CONSUMER_RUNNING_INFO, {}, timeout=3)
+        assert connection.peer_version == 0
+        await connection.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {}, timeout=3)
+        assert connection.peer_version == 401
+        await connection.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, {}, timeout=3)
+        assert connection.peer_version == 401
 
 
 async def test_answers_in_any_order_are_matched() -> None:
@@ -459,3 +476,12 @@ async def test_a_request_that_cannot_be_read_is_one_line_in_the_log(caplog: pyte
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "field queueId is missing")
     (record,) = [record for record in caplog.records if "request failed peer=" in record.message]
     assert (record.levelname, record.exc_info) == ("WARNING", None)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_the_error_of_a_request_above_the_limit_of_servers_names_the_limit(is_first: bool) -> None:
+    async with connected(echo) as connection:
+        if not is_first:
+            await connection.request(10, {}, b"small", timeout=3)
+        with pytest.raises(ConnectionLostError, match=r"17,000,000 bytes; servers accept 16,777,216 bytes"):
+            await connection.request(10, {}, bytes(17_000_000), timeout=30)

@@ -107,12 +107,31 @@ async def test_draining_connection_stays_usable(jumping_clock: trio.testing.Mock
     assert peer.done == [b"1", b"2", b"3"]
 
 
-async def test_second_go_away_is_returned_to_the_caller() -> None:
+async def test_request_that_is_sent_away_again_waits_for_the_next_dial(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    peer = GoingAway(connections=4)
+    async with serving(peer) as address, pool_of() as connections:
+        start = trio.current_time()
+        answer = await connections.request(address, 10, {}, b"again", timeout=3)
+        assert (answer.code, answer.body) == (0, b"again")
+        # The second dial is made at once, the others after 0.1 s, 0.2 s and 0.4 s less a random part.
+        assert 0.35 - 0.01 <= trio.current_time() - start <= 0.7
+    assert len(peer.connections) == 5
+
+
+async def test_peer_that_always_goes_away_counts_as_unreachable(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
     peer = GoingAway(connections=1000)
     async with serving(peer) as address, pool_of() as connections:
-        answer = await connections.request(address, 10, {}, timeout=3)
-    assert answer.code == ResponseCode.GO_AWAY
-    assert peer.asked == 2
+        start = trio.current_time()
+        with pytest.raises(ConnectError, match=r"the peer is going away \(\d+ attempts in .* s; ") as caught:
+            await connections.request(address, 10, {}, timeout=3)
+        assert 3 <= trio.current_time() - start <= 3.1
+    assert f"({len(peer.connections) - 1} attempts" in str(caught.value)
+    # A request at once on a second connection; then waits that double from at least 0.05 s to at least 0.4 s.
+    assert peer.asked <= 11
 
 
 async def serve_one_connection(handler: Handler, *, task_status: trio.TaskStatus[str]) -> None:
@@ -133,12 +152,11 @@ async def test_unreachable_peer_after_go_away_raises_connect_error(
     async with trio.open_nursery() as nursery, pool_of() as connections:
         address: str = await nursery.start(serve_one_connection, go)
         connection = await connections.get(address)
-        with pytest.raises(ConnectError):
-            await connection.request(10, {}, timeout=3)
-        with pytest.raises(ConnectError):  # backing off
-            await connection.request(10, {}, timeout=3)
-        with pytest.raises(ConnectError):
-            await connection.oneway(10, {})
+        for _ in range(2):
+            start = trio.current_time()
+            with pytest.raises(ConnectError):
+                await connection.request(10, {}, timeout=3)
+            assert 3 <= trio.current_time() - start <= 3.1
         assert connection.pending == 0
         nursery.cancel_scope.cancel()
 
@@ -197,7 +215,7 @@ async def test_go_away_uses_no_send_attempt(way: str) -> None:
 
     async with (
         scripted_cluster(broker) as cluster,
-        Producer(cluster.address, group="g", retries=0, retries_pipelined=0) as producer,
+        Producer(cluster.address, group="g", retries=0) as producer,
     ):
         if way == "send":
             await producer.send(Message("T", b"x"))

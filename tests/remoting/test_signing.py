@@ -58,6 +58,28 @@ async def test_fields_that_are_used_again_are_signed_anew() -> None:
     assert second.fields["Signature"] == signature("secret", second.fields, b"")
 
 
+async def test_the_second_namespace_is_in_every_request_and_signed() -> None:
+    server = RecordingServer()
+    added = {"nsd": "true", "ns": "rmq-cn-1"}
+    async with (
+        serving(server) as address,
+        pool_of(credentials=CREDENTIALS, namespace_v2="rmq-cn-1") as signing,
+        pool_of(namespace_v2="rmq-cn-1") as plain,
+    ):
+        for connections in (signing, plain):
+            await connections.request(address, 10, {"a": "b", "ns": "other"}, b"1", timeout=3)
+            (await connections.get(address)).oneway_nowait(11, {"a": "b"}, b"2")
+            await connections.request(address, 10, {"a": "b"}, b"3", timeout=3)
+    assert [request.code for request in server.requests] == [10, 11, 10] * 2
+    for request in server.requests[:3]:
+        signed_fields = {**added, "a": "b", "AccessKey": "key"}
+        assert request.fields == {
+            **signed_fields, "Signature": signature("secret", signed_fields, request.body)
+        }  # fmt: skip
+    for request in server.requests[3:]:
+        assert request.fields == {"a": "b", **added}
+
+
 async def test_without_credentials_nothing_is_added() -> None:
     server = RecordingServer()
     async with serving(server) as address, pool_of() as connections:

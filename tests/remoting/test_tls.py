@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import ssl
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,13 @@ from typing import Any
 import pytest
 import trio
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
+    NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
@@ -90,6 +95,10 @@ async def test_errors_of_invalid_certificates_have_advice(
         assert caught.value.delivery is Delivery.NOT_SENT
         with pytest.raises(TLSError, match=reason):  # the same error during the back-off
             await connections.get(address)
+        with pytest.raises(TLSError, match=reason):  # waiting is useless
+            await connections.get_before(address, math.inf)
+        with pytest.raises(TLSError, match=reason):
+            await connections.request(address, 10, {}, timeout=1000)
 
 
 async def test_the_error_of_an_unknown_authority_has_advice(
@@ -110,6 +119,90 @@ async def test_server_name_may_differ_from_the_host_of_the_address(
         pool_of(tls) as connections,
     ):
         assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+
+
+INSTANCE = "MQ_INST_1380_BbXb.cn-hangzhou.mq-internal.aliyuncs.com"
+
+
+def certificate_for(name: str, tmp_path: Path) -> tuple[Path, ssl.SSLContext]:
+    """Return the file of an authority, and the context of a server with its certificate for any name."""
+    now = datetime.datetime.now(datetime.UTC)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file, key_file = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    file.write_bytes(certificate.public_bytes(Encoding.PEM))
+    key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(file, key_file)
+    return file, context
+
+
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [
+        ("*.cn-hangzhou.mq-internal.aliyuncs.com", INSTANCE),
+        ("*.CN-Hangzhou.mq-internal.aliyuncs.com", INSTANCE),
+        (INSTANCE, INSTANCE),
+        (INSTANCE.lower(), INSTANCE),
+        ("*.rmq.aliyuncs.com", "RMQ-cn-Ab.RMQ.aliyuncs.com"),
+        ("*.region_1.example.com", "a.region_1.example.com"),
+    ],
+)
+async def test_host_names_with_capitals_and_underscores_are_verified(
+    tmp_path: Path, name: str, host: str
+) -> None:
+    ca_file, context = certificate_for(name, tmp_path)
+    asked_for: list[str | None] = []
+    context.sni_callback = lambda _, sni, __: asked_for.append(sni)
+    async with (
+        serving(echo, tls=context) as address,
+        pool_of(TLS(ca_file=ca_file, server_name=host)) as connections,
+    ):
+        assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+    assert asked_for == [host]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["*.example.com", "*.aliyuncs.com", "*.mq-internal.aliyuncs.com", f"x{INSTANCE}", "*"],
+)
+async def test_a_certificate_for_another_name_is_refused_for_a_name_with_underscores(
+    tmp_path: Path, name: str
+) -> None:
+    ca_file, context = certificate_for(name, tmp_path)
+    async with (
+        serving(echo, tls=context) as address,
+        pool_of(TLS(ca_file=ca_file, server_name=INSTANCE)) as connections,
+    ):
+        with pytest.raises(TLSError, match=r"is for another host name; .*'MQ_INST_.*', but for "):
+            await connections.get(address)
+
+
+async def test_names_with_and_without_underscores_are_verified_by_one_client(tmp_path: Path) -> None:
+    """The name of an IP address must be checked by OpenSSL, also after that of an instance."""
+    ca_file, context = certificate_for("*.cn-hangzhou.mq-internal.aliyuncs.com", tmp_path)
+    async with serving(echo, tls=context) as one, pool_of(TLS(ca_file=ca_file)) as connections:
+        connections.host_names = {one: INSTANCE}
+        assert (await connections.request(one, 10, {}, timeout=3)).code == 0
+        connections.close(one)
+        connections.host_names = {}
+        with pytest.raises(TLSError, match=r"not valid for '127\.0\.0\.1'"):
+            await connections.get(one)
+
+
+async def test_an_unknown_authority_is_refused_for_a_name_with_underscores(tmp_path: Path) -> None:
+    _, context = certificate_for(INSTANCE, tmp_path)
+    async with serving(echo, tls=context) as address, pool_of(TLS(server_name=INSTANCE)) as connections:
+        with pytest.raises(TLSError, match="no trusted authority"):
+            await connections.get(address)
 
 
 @pytest.mark.parametrize("name", ["a\0b", ".a", "a" * 300, "\ud800"], ids=["NUL", "dot", "long", "surrogate"])
@@ -153,6 +246,18 @@ async def test_a_server_without_tls(ca_file: Path) -> None:
     async with serving(echo) as address, pool_of(TLS(ca_file=ca_file)) as connections:
         with pytest.raises(TLSError, match="closed the connection during the handshake"):
             await connections.get(address)
+
+
+async def test_calls_wait_for_a_server_that_stops_during_the_handshake(
+    authority: trustme.CA, ca_file: Path
+) -> None:
+    async with pool_of(TLS(ca_file=ca_file)) as connections:
+        async with serving(echo) as address:  # it closes the connection
+            with pytest.raises(TLSError):
+                await connections.get(address)
+        context = server_context(authority, "127.0.0.1")
+        async with serving(echo, port=int(address.split(":")[1]), tls=context):
+            assert (await connections.request(address, 10, {}, b"x", timeout=3)).body == b"x"
 
 
 async def test_a_server_that_answers_without_tls(ca_file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import signal
 import sys
@@ -100,13 +101,17 @@ def _planting(planted: str | None) -> AbstractContextManager[object]:
 def _run_seeds(
     seeds: range, planned: Callable[[int], Plan], planted: str | None, tries: int, jobs: int
 ) -> Generator[SeedResult, None, None]:
-    """Run seeds in ``jobs`` processes, and yield their results in order."""
-    if jobs == 1:
+    """Run seeds in ``jobs`` processes, and yield their results in order.
+
+    The processes are forks, because others do not know the functions of ``__main__``, nor the defects that a
+    test planted. Systems without forks run all seeds in this process.
+    """
+    if jobs == 1 or not hasattr(os, "fork"):
         yield from (_run_seed(seed, planned, planted, tries) for seed in seeds)
         return
     # The parent process handles interrupts.
     ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
-    processes = ProcessPoolExecutor(jobs, initializer=ignore_interrupts)
+    processes = ProcessPoolExecutor(jobs, multiprocessing.get_context("fork"), initializer=ignore_interrupts)
     try:
         yield from processes.map(_run_seed, seeds, repeat(planned), repeat(planted), repeat(tries))
     finally:

@@ -9,14 +9,12 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from rocketmq_py import (
-    ConsumeFrom,
     LitePullConsumer,
     MessageQueue,
     PopConsumer,
     PushConsumer,
     Reader,
     ReceivedMessage,
-    StartPosition,
 )
 from rocketmq_py.errors import RocketMQError
 from tests.simulation.history import OnPurposeError
@@ -88,18 +86,18 @@ class Consumers:
 
     async def _push(self, group: Group, member: int) -> None:
         broadcasting = group.name in BROADCASTING
-        consumer = PushConsumer(
-            self._context.address,
-            group="broadcast" if broadcasting else group.name,
-            instance_name=group.name if broadcasting else None,
-            broadcasting=broadcasting,
-            local_offsets=self._context.folder if broadcasting else None,
-            orderly=group.name == "orderly",
-            consume_from=ConsumeFrom.FIRST,
-            now_ms=self._context.clock(),
-            pull_threshold_for_queue=SMALL_CACHE if self._context.plan.small_cache else 1000,
-            pull_batch_size=SMALL_CACHE if self._context.plan.small_cache else 32,
-        )
+        with self._context.environment():
+            consumer = PushConsumer(
+                self._context.address,
+                group="broadcast" if broadcasting else group.name,
+                instance_name=group.name if broadcasting else None,
+                broadcasting=broadcasting,
+                local_offsets=self._context.folder if broadcasting else None,
+                orderly=group.name == "orderly",
+                consume_from="earliest",
+                pull_threshold_for_queue=SMALL_CACHE if self._context.plan.small_cache else 1000,
+                pull_batch_size=SMALL_CACHE if self._context.plan.small_cache else 32,
+            )
         async with self._context.closing(group.name, consumer) as consumer:
             consumer.subscribe(group.topic)
             self._open[member] = consumer
@@ -113,12 +111,12 @@ class Consumers:
                 del self._open[member]
 
     async def _lite(self, group: Group, member: int) -> None:
-        consumer = LitePullConsumer(
-            self._context.address,
-            group=group.name,
-            consume_from=ConsumeFrom.FIRST,
-            now_ms=self._context.clock(),
-        )
+        with self._context.environment():
+            consumer = LitePullConsumer(
+                self._context.address,
+                group=group.name,
+                consume_from="earliest",
+            )
         async with self._context.closing(group.name, consumer) as consumer:
             consumer.subscribe(group.topic)
             while True:
@@ -127,7 +125,8 @@ class Consumers:
                         pass
 
     async def _pop(self, group: Group, member: int) -> None:
-        consumer = PopConsumer(self._context.address, group=group.name, now_ms=self._context.clock())
+        with self._context.environment():
+            consumer = PopConsumer(self._context.address, group=group.name)
         async with self._context.closing(group.name, consumer) as consumer:
             consumer.subscribe(group.topic)
             while True:
@@ -140,11 +139,11 @@ class Consumers:
     async def _read(self, group: Group, member: int) -> None:
         """Read each queue from its beginning, and check that offsets have no gaps or repetitions."""
         next_offsets: dict[MessageQueue, int] = {}
+        with self._context.environment():
+            closed = Reader(self._context.address)
         async with (
-            self._context.closing(
-                group.name, Reader(self._context.address, now_ms=self._context.clock())
-            ) as reader,
-            reader.open(group.topic, start=StartPosition.BEGINNING) as messages,
+            self._context.closing(group.name, closed) as reader,
+            reader.open(group.topic, start="earliest") as messages,
         ):
             async for message in messages:
                 queue, expected = message.queue, next_offsets.get(message.queue, 0)

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import trio
 
-from rocketmq_py.admin import Admin, ResetTo
+from rocketmq_py.admin import Admin
 from rocketmq_py.errors import RocketMQError
 from tests.simulation.plan import TOPICS
 from tests.simulation.run_context import RunContext
@@ -118,5 +118,5 @@ class FaultSchedule:
         group = self._rng.choice(groups)
         with trio.move_on_after(10), suppress(RocketMQError):
             async with Admin(self._context.address) as admin:
-                await admin.offsets.reset(group.name, group.topic, ResetTo.earliest())
+                await admin.offsets.reset(group.name, group.topic, "earliest")
                 self._world.trace("reset", group.name)

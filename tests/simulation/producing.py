@@ -8,19 +8,17 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from rocketmq_py import (
-    BatchingProducer,
-    ConsumeFrom,
     Message,
     MessageQueue,
     PendingReply,
     Producer,
     PushConsumer,
     ReceivedMessage,
-    SelectByHash,
     TransactionProducer,
 )
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.producer import TransactionState
+from rocketmq_py.selectors import SelectByHash
 from tests.simulation.plan import TOPICS
 from tests.simulation.run_context import RunContext
 
@@ -86,7 +84,7 @@ class Producers:
             await self._finish(finished)
 
     async def _batching(self, finished: trio.Event) -> None:
-        batching = BatchingProducer(self._context.address, group="batching")
+        batching = Producer(self._context.address, group="batching", linger=0.005)
         async with self._context.closing("batching", batching) as producer:
 
             async def send(body: bytes, number: int) -> bool:
@@ -191,7 +189,7 @@ class Producers:
 
     async def _answer(self) -> None:
         context = self._context
-        consumer = PushConsumer(context.address, group="answering", consume_from=ConsumeFrom.FIRST)
+        consumer = PushConsumer(context.address, group="answering", consume_from="earliest")
         async with (
             context.closing("replying", self._producer("replying")) as producer,
             context.closing("answering", consumer),

@@ -10,7 +10,8 @@ from pathlib import Path
 import attrs
 import trio
 
-from rocketmq_py.testing import Simulation, World, simulate
+from rocketmq_py.testing import World, simulate
+from rocketmq_py.testing.simulation import Simulation
 from tests.simulation.consuming import Consumers
 from tests.simulation.fault_schedule import FaultSchedule
 from tests.simulation.history import ErrorLog

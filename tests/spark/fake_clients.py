@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from rocketmq_py import Position
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.errors import RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
@@ -36,7 +37,7 @@ class FakeOffsetClient:
         committed_offsets: by group, the offsets that it had committed before.
         size_of: returns the size of the message at an offset.
         pulls: the ranges of each call of ``pull``.
-        range_calls: the number of calls of ``offsets_of``.
+        range_calls: the number of calls of ``offsets``.
         closed: the number of calls of ``close``.
     """
 
@@ -55,26 +56,27 @@ class FakeOffsetClient:
     def topics(self) -> list[str]:
         return sorted({each.topic for each in self.ranges})
 
-    def offsets_of(
+    def offsets(
         self, topics: Iterable[str], *, present: bool = False
-    ) -> Mapping[str, Mapping[MessageQueue, tuple[int, int]]]:
+    ) -> Mapping[MessageQueue, tuple[int, int]]:
         self.range_calls += 1
         if self.failures:
             raise self.failures.pop(0)
-        found = {}
+        found: dict[MessageQueue, tuple[int, int]] = {}
         for topic in topics:
-            found[topic] = {
+            of_topic = {
                 each: (end, end) if present and each in self.expired else (first, end)
                 for each, (first, end) in self.ranges.items()
                 if each.topic == topic
             }
-            if not found[topic]:
+            found |= of_topic
+            if not of_topic:
                 raise TopicNotFoundError(topic, "ns:9876")
         return found
 
-    def offsets_at(self, topics: Iterable[str], timestamp_ms: int) -> Mapping[MessageQueue, int]:
+    def offsets_at(self, topics: Iterable[str], position: Position) -> Mapping[MessageQueue, int]:
         wanted = set(topics)
-        return {each: at for each, at in self.times[timestamp_ms].items() if each.topic in wanted}
+        return {each: at for each, at in self.times[position.value].items() if each.topic in wanted}
 
     def committed(self, group: str, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int | None]:
         offsets = self.committed_offsets.get(group, {})

@@ -81,7 +81,7 @@ def row_of(message: ReceivedMessage, queue: MessageQueue) -> dict[str, Any]:
         "bornTimestamp": _microseconds(message.born_time_ms),
         "storeTimestamp": _microseconds(message.store_time_ms),
         "tags": message.properties.get("TAGS"),
-        "keys": message.properties.get("KEYS"),
+        "keys": list(message.keys),
         "msgId": message.message_id,
     }
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from rocketmq_py.errors import TopicNotFoundError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.producer.selectors import SelectByHash
 from rocketmq_py.properties import decode_properties
 from rocketmq_py.property_names import KEYS, SHARDING_KEY, UNIQUE_KEY
 from rocketmq_py.protocol.batch import decode_batch, encode_batched
 from rocketmq_py.protocol.send_request import encode_message_properties
+from rocketmq_py.selectors import SelectByHash
 from rocketmq_py.spark.batch_encoder import BatchEncoder, EncodedRows, PreparedBatch
 from rocketmq_py.spark.rows import MessageBuilder, RowError
 from rocketmq_py.spark.stamps import STAMP, TaskIdentity

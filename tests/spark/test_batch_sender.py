@@ -201,7 +201,7 @@ def client(broker_address: str) -> Iterator[Client]:
 
 
 def test_batches_are_stored_through_a_blocking_producer(client: Client, topic: str) -> None:
-    with client.batching_producer("spark_tests") as producer, client.reader() as reader:
+    with client.producer("spark_tests", linger=0.005) as producer, client.reader() as reader:
         sender = BatchSender(producer)
         producer.send(Message(topic, b"first"))
         queue = sender.queues(topic)[-1]
@@ -211,7 +211,7 @@ def test_batches_are_stored_through_a_blocking_producer(client: Client, topic: s
 
 
 def test_unique_ids_differ_between_senders_and_threads(client: Client) -> None:
-    with client.batching_producer("spark_tests") as producer:
+    with client.producer("spark_tests", linger=0.005) as producer:
         senders = [BatchSender(producer) for _ in range(2)]
         ids: list[Sequence[str]] = []
         threads = [
@@ -227,7 +227,7 @@ def test_unique_ids_differ_between_senders_and_threads(client: Client) -> None:
 
 
 def test_closed_producer_raises(client: Client, topic: str) -> None:
-    producer = client.batching_producer("spark_tests")
+    producer = client.producer("spark_tests", linger=0.005)
     sender = BatchSender(producer)
     producer.close()
     with pytest.raises(ClosedError):

@@ -6,10 +6,12 @@ import logging
 
 import pytest
 
+from rocketmq_py import Position
 from rocketmq_py.errors import (
     ConfigurationError,
     ConnectError,
     NameServerError,
+    NoQueueError,
     RocketMQError,
     TopicNotFoundError,
 )
@@ -22,7 +24,7 @@ from rocketmq_py.spark.discovery import (
     check_positions_exist,
 )
 from rocketmq_py.spark.options import Role
-from rocketmq_py.spark.positions import NamedPosition, Positions
+from rocketmq_py.spark.positions import Positions
 from rocketmq_py.spark.source_options import SourceOptions
 from tests.spark.fake_clients import FakeOffsetClient, queue
 
@@ -48,6 +50,18 @@ def discovery_of(
 def test_topics_are_selected_by_name() -> None:
     ranges = discovery_of(FakeOffsetClient(RANGES), topic="orders,payments").initial_ranges()
     assert ranges == {each: ends for each, ends in RANGES.items() if each.topic != "more"}
+
+
+def test_a_topic_that_may_not_be_read_is_an_error_unless_a_pattern_matches_it() -> None:
+    unreadable = NoQueueError("topic 'payments' has no readable queue", "payments")
+    client = FakeOffsetClient(RANGES)
+    client.failures = [unreadable, unreadable, unreadable]
+    by_name = discovery_of(client, topic="orders,payments")
+    for ranges in (by_name.initial_ranges, by_name.current_ranges):
+        with pytest.raises(NoQueueError, match="'payments' has no readable queue"):
+            ranges()
+    by_pattern = discovery_of(client, topicPattern=".*")
+    assert {each.topic for each in by_pattern.current_ranges()} == {"orders", "more"}
 
 
 def test_topic_pattern_must_match_the_whole_name() -> None:
@@ -123,7 +137,10 @@ def test_discovery_does_not_retry_after_a_fatal_error() -> None:
 
 
 def test_positions_of_queues_that_do_not_exist_are_rejected() -> None:
-    positions = Positions(NamedPosition.LATEST, {("orders", "broker-a", 7): 1, ("orders", "broker-a", 0): 1})
+    positions = Positions(
+        Position.latest,
+        {("orders", "broker-a", 7): Position.offset(1), ("orders", "broker-a", 0): Position.offset(1)},
+    )
     with pytest.raises(ConfigurationError, match="name queues that do not exist: orders broker-a 7"):
         check_positions_exist(positions, RANGES)
 

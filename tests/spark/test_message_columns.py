@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.consumer.read.offset_ranges import PullResult
-from rocketmq_py.errors import ProtocolError, UnreadableBodyError
+from rocketmq_py.errors import BodyDecodeError, ProtocolError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.batch import encode_batched
 from rocketmq_py.protocol.compression import CompressionType, codec, compress
@@ -93,7 +93,7 @@ def test_row_of_a_java_message() -> None:
             "bornTimestamp": 1_700_000_000_000_000,
             "storeTimestamp": 1_700_000_000_001_000,
             "tags": "A",
-            "keys": "k1",
+            "keys": ["k1"],
             "msgId": "0A00000200002A9F0000001CBE991A14",
         }
     ]
@@ -201,7 +201,7 @@ def test_damaged_messages_match_other_consumers_or_raise(data: st.DataObject) ->
     result = pull_result_of(bytes(damaged))
     try:
         batch, expected = batch_of([result]), expected_rows(result)
-    except (ProtocolError, UnreadableBodyError):
+    except (ProtocolError, BodyDecodeError):
         return
     assert rows_of(batch) == expected
 
@@ -305,14 +305,19 @@ def test_messages_with_other_tags_are_dropped() -> None:
     assert rows_of(batch_of([result], ["C"])) == []
 
 
-def test_absent_tags_and_keys_are_null() -> None:
+def test_message_without_tags_and_keys() -> None:
     (row,) = rows(stored(0, properties=b""))
-    assert (row["tags"], row["keys"], row["properties"]) == (None, None, [])
+    assert (row["tags"], row["keys"], row["properties"]) == (None, [], [])
 
 
-def test_several_keys_are_one_string() -> None:
-    (row,) = rows(with_properties(0, KEYS="a b"))
-    assert row["keys"] == "a b"
+def test_keys_are_split_as_in_a_received_message() -> None:
+    texts = ["a b", " a  b", "a", " "]
+    messages = [with_properties(index, KEYS=text) for index, text in enumerate(texts)]
+    assert [row["keys"] for row in rows(*messages)] == [["a", "b"], ["a", "b"], ["a"], []]
+    assert [row["keys"] for row in rows(stored(0, properties=b""), with_properties(1, KEYS="a"))] == [
+        [],
+        ["a"],
+    ]
 
 
 def test_message_id_is_the_senders_or_else_the_brokers() -> None:
@@ -364,9 +369,10 @@ def test_times_out_of_range_are_null() -> None:
 )
 def test_error_names_the_message_with_an_unreadable_body(body: bytes, flag: int, reason: str) -> None:
     bad = stored(17, body, system_flag=flag)
-    with pytest.raises(UnreadableBodyError, match=reason) as caught:
+    with pytest.raises(BodyDecodeError, match=reason) as caught:
         batch_of([pull_result_of(stored(16), bad, stored(18))])
-    assert (caught.value.queue, caught.value.offset) == (QUEUE, 17)
+    (message,) = decode_messages(bad, "b")
+    assert (caught.value.topic, caught.value.message_id) == (QUEUE.topic, message.message_id)
     for word in ("orders", "broker-a", "queue 3", "offset 17"):
         assert word in str(caught.value)
 
@@ -385,7 +391,7 @@ def test_error_names_the_missing_extra(
 ) -> None:
     codec.cache_clear()
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UnreadableBodyError) as caught:
+    with pytest.raises(BodyDecodeError) as caught:
         batch_of([pull_result_of(data)])
     assert extra in str(caught.value)
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketmq_py.errors import StoreError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.spark.offsets import CheckpointError, StreamOffset
+from rocketmq_py.spark.offsets import StreamOffset
 from tests.spark.fake_clients import queue
 
 OFFSETS = st.dictionaries(
@@ -45,12 +46,12 @@ def test_json_in_the_checkpoint() -> None:
 
 @pytest.mark.parametrize("tree", [None, 5, "x", [], {}, {"version": "1"}, {"offset": 5}, {"version": True}])
 def test_offsets_of_another_source_are_rejected(tree: object) -> None:
-    with pytest.raises(CheckpointError, match="is not an offset of the rocketmq source"):
+    with pytest.raises(StoreError, match="is not an offset of the rocketmq source"):
         StreamOffset.from_json(tree)
 
 
 def test_offsets_of_a_later_version_are_rejected() -> None:
-    with pytest.raises(CheckpointError, match="have version 2, and this rocketmq-py reads versions up to 1"):
+    with pytest.raises(StoreError, match="have version 2, and this rocketmq-py reads versions up to 1"):
         StreamOffset.from_json({"version": 2, "offsets": {}})
 
 
@@ -58,7 +59,7 @@ def test_offsets_of_a_later_version_are_rejected() -> None:
     "tree", [{}, {"offsets": 5}, {"offsets": {"a": {"b": {"x": 1}}}}, {"offsets": {"a": {"b": {"0": "y"}}}}]
 )
 def test_damaged_offsets_are_rejected(tree: dict[str, object]) -> None:
-    with pytest.raises(CheckpointError, match="is damaged"):
+    with pytest.raises(StoreError, match="is damaged"):
         StreamOffset.from_json({"version": 1, **tree})
 
 

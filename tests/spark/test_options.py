@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from rocketmq_py import Credentials
+from rocketmq_py import Client, Credentials
+from rocketmq_py.client import core_of
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.remoting import TLS
 from rocketmq_py.spark.options import (
     ALL_ROLES,
     SINKS,
@@ -200,11 +202,30 @@ def test_connection_options_become_client_options() -> None:
     assert client["vip_channel"] is True
     credentials, tls = client["credentials"], client["tls"]
     assert isinstance(credentials, Credentials)
-    assert tls is not None
+    assert isinstance(tls, TLS)
     assert (credentials.access_key, credentials.secret_key, credentials.security_token) == ("me", " s ", "t")
     assert (tls.ca_file, tls.verify) == ("/ca.pem", False)
     assert pickle.loads(pickle.dumps(connection)) == connection
     assert hash(pickle.loads(pickle.dumps(connection))) == hash(connection)
+
+
+@pytest.mark.parametrize(
+    ("options", "namespace", "namespace_v2"),
+    [
+        ({}, "MQ_INST_1_Ab", ""),
+        ({"namespace": ""}, "", ""),
+        ({"namespace": "own", "namespaceV2": " rmq-cn-1 "}, "own", "rmq-cn-1"),
+    ],
+)
+def test_the_namespaces_of_an_endpoint(
+    options: dict[str, str | None], namespace: str, namespace_v2: str
+) -> None:
+    endpoint = "http://MQ_INST_1_Ab.example.com:8080"
+    connection = parse({"nameServer": f" {endpoint} ", **options}).pop_connection()
+    assert connection is not None
+    client = Client(connection.name_server, **connection.client_options())
+    assert (core_of(client).namespace.name, client.settings.namespace_v2) == (namespace, namespace_v2)
+    assert "use the TCP endpoint" in error_text({"nameServer": "http://1.mqrest.cn-x.example.com"})
 
 
 def test_credentials_provider() -> None:

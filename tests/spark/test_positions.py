@@ -9,11 +9,10 @@ import pytest
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.position import Position
 from rocketmq_py.spark.positions import (
-    NamedPosition,
-    Position,
+    COMMITTED,
     Positions,
-    TimestampPosition,
     parse_assignment,
     parse_offsets,
     parse_times,
@@ -25,19 +24,19 @@ def fail_committed(_: object) -> dict[MessageQueue, int | None]:
     raise AssertionError("no committed offset is needed")
 
 
-def fail_offsets_at(topics: set[str], time_ms: int) -> Mapping[MessageQueue, int]:
+def fail_offsets_at(topics: set[str], position: Position) -> Mapping[MessageQueue, int]:
     raise AssertionError("no position is a timestamp")
 
 
-def positions_of(text: str, default: Position = NamedPosition.LATEST) -> Positions:
+def positions_of(text: str, default: Position = Position.latest) -> Positions:
     by_path = parse_offsets(text)
     assert not isinstance(by_path, Positions)
     return Positions(default, by_path)
 
 
 def test_one_position_for_all_queues() -> None:
-    assert parse_offsets(" Earliest ") == Positions(NamedPosition.EARLIEST)
-    assert parse_offsets("latest") == Positions(NamedPosition.LATEST)
+    assert parse_offsets(" Earliest ") == Positions(Position.earliest)
+    assert parse_offsets("latest") == Positions(Position.latest)
 
 
 def test_longest_matching_path_wins_over_the_default() -> None:
@@ -45,16 +44,16 @@ def test_longest_matching_path_wins_over_the_default() -> None:
         "orders": {"broker-a": {"0": 17, "1": -2, "2": "LATEST"}, "broker-b": "earliest"},
         "payments": -1,
     }
-    positions = positions_of(json.dumps(text), default=TimestampPosition(5))
+    positions = positions_of(json.dumps(text), default=Position.time(5))
     expected = [
-        (queue(queue_id=0), 17),
-        (queue(queue_id=1), NamedPosition.EARLIEST),
-        (queue(queue_id=2), NamedPosition.LATEST),
-        (queue(queue_id=3), TimestampPosition(5)),
-        (queue(broker="broker-b", queue_id=9), NamedPosition.EARLIEST),
-        (queue(broker="broker-c"), TimestampPosition(5)),
-        (queue("payments"), NamedPosition.LATEST),
-        (queue("others"), TimestampPosition(5)),
+        (queue(queue_id=0), Position.offset(17)),
+        (queue(queue_id=1), Position.earliest),
+        (queue(queue_id=2), Position.latest),
+        (queue(queue_id=3), Position.time(5)),
+        (queue(broker="broker-b", queue_id=9), Position.earliest),
+        (queue(broker="broker-c"), Position.time(5)),
+        (queue("payments"), Position.latest),
+        (queue("others"), Position.time(5)),
     ]
     assert [(each, positions.of(each)) for each, _ in expected] == expected
 
@@ -62,26 +61,26 @@ def test_longest_matching_path_wins_over_the_default() -> None:
 def test_positions_resolve_to_offsets() -> None:
     ranges = {queue(queue_id=number): (10, 20) for number in range(5)}
     positions = Positions(
-        TimestampPosition(1000),
+        Position.time(1000),
         {
-            ("orders", "broker-a", 0): 15,
-            ("orders", "broker-a", 1): NamedPosition.EARLIEST,
-            ("orders", "broker-a", 2): NamedPosition.LATEST,
+            ("orders", "broker-a", 0): Position.offset(15),
+            ("orders", "broker-a", 1): Position.earliest,
+            ("orders", "broker-a", 2): Position.latest,
         },
     )
     calls = []
 
-    def offsets_at(topics: set[str], time_ms: int) -> Mapping[MessageQueue, int]:
-        calls.append((topics, time_ms))
+    def offsets_at(topics: set[str], position: Position) -> Mapping[MessageQueue, int]:
+        calls.append((topics, position))
         return {queue(queue_id=3): 13}
 
     # The last queue is gone when the offsets of the time are asked for.
     assert list(positions.resolve(ranges, offsets_at, fail_committed).values()) == [15, 10, 20, 13, 20]
-    assert calls == [({"orders"}, 1000)]
+    assert calls == [({"orders"}, Position.time(1000))]
 
 
 def test_no_timestamp_lookup_without_timestamps() -> None:
-    assert Positions(NamedPosition.EARLIEST).resolve({queue(): (3, 9)}, fail_offsets_at, fail_committed) == {
+    assert Positions(Position.earliest).resolve({queue(): (3, 9)}, fail_offsets_at, fail_committed) == {
         queue(): 3
     }
 
@@ -91,12 +90,12 @@ def test_each_timestamp_is_looked_up_once_for_all_its_topics() -> None:
     assert not isinstance(times, Positions)
     calls = []
 
-    def offsets_at(topics: set[str], time_ms: int) -> Mapping[MessageQueue, int]:
-        calls.append((sorted(topics), time_ms))
+    def offsets_at(topics: set[str], position: Position) -> Mapping[MessageQueue, int]:
+        calls.append((sorted(topics), position.value))
         return {}
 
     ranges = {queue(topic): (0, 1) for topic in ("orders", "payments", "others", "more")}
-    Positions(NamedPosition.LATEST, times).resolve(ranges, offsets_at, fail_committed)
+    Positions(Position.latest, times).resolve(ranges, offsets_at, fail_committed)
     assert sorted(calls) == [(["orders", "payments"], 7), (["others"], 8)]
 
 
@@ -108,7 +107,7 @@ def test_committed_offsets_are_asked_once_for_their_queues() -> None:
         asked.append(of)
         return {queues[0]: 7, queues[1]: None}
 
-    positions = Positions(NamedPosition.COMMITTED, {("orders", "broker-a", 2): 5})
+    positions = Positions(COMMITTED, {("orders", "broker-a", 2): Position.offset(5)})
     ranges = dict.fromkeys(queues, (3, 9))
     assert list(positions.resolve(ranges, fail_offsets_at, committed).values()) == [7, 3, 5]
     assert asked == [queues[:2]]
@@ -155,16 +154,19 @@ def test_invalid_topic_names_are_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-1", "earliest", '{"orders": "earliest"}', '{"orders": -1}', "1.5", "9" * 19]
+    "text",
+    ["", "-1", "earliest", '{"orders": "earliest"}', '{"orders": -1}', "1.5", "9" * 19, "2026-01-31T08:00"],
 )
 def test_invalid_timestamps_are_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match="epoch milliseconds or JSON"):
+    with pytest.raises(ValueError, match="epoch milliseconds, a time with a time zone such as"):
         parse_times(text)
 
 
 def test_timestamps_for_all_queues_or_by_path() -> None:
-    assert parse_times(" 1700000000000 ") == Positions(TimestampPosition(1700000000000))
-    assert parse_times('{"orders": {"broker-a": 5}}') == {("orders", "broker-a"): TimestampPosition(5)}
+    assert parse_times(" 1700000000000 ") == Positions(Position.time(1700000000000))
+    assert parse_times('{"orders": {"broker-a": 5}}') == {("orders", "broker-a"): Position.time(5)}
+    assert parse_times("2023-11-14T23:13:20+01:00") == Positions(Position.time(1700000000000))
+    assert parse_times('{"orders": "2023-11-14T22:13:20Z"}') == {("orders",): Position.time(1700000000000)}
 
 
 def test_assigned_queues_are_sorted_and_unique() -> None:

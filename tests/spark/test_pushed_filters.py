@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 
 from rocketmq_py.blocking import Client
 from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.position import Position, PositionKind
 from rocketmq_py.spark.batch_plan import RangesPartition
 from rocketmq_py.spark.pushed_filters import push_all
 from rocketmq_py.spark.source import FilteringBatchSource
@@ -136,11 +137,13 @@ def holds(each: Filter, row: Row) -> bool:
 def test_pushed_filters_select_the_same_rows(
     rows: dict[MessageQueue, list[Row]], filters: list[Filter], may_filter_tags: bool
 ) -> None:
-    def offsets_at(topics: set[str], time_ms: int) -> dict[MessageQueue, int]:
-        assert time_ms >= 0
+    def offsets_at(topics: set[str], position: Position) -> dict[MessageQueue, int]:
+        assert position.kind is PositionKind.TIME
         found = {}
         for each, of_queue in rows.items():
-            later = [row["queueOffset"] for row in of_queue if row["storeTimestamp"] >= time_of(time_ms)]
+            later = [
+                row["queueOffset"] for row in of_queue if row["storeTimestamp"] >= time_of(position.value)
+            ]
             if each.topic in topics:
                 found[each] = min(later, default=ends[each])
         return found
@@ -241,7 +244,7 @@ CONDITIONS = [
     "topic = '{topic}' AND brokerName = 'broker-a' AND queueOffset > 5",
     "topic = 'other'",
     "storeTimestamp >= timestamp'{time}' AND tags <=> 'B'",
-    "storeTimestamp < timestamp'{time}' AND keys = 'k3'",
+    "storeTimestamp < timestamp'{time}' AND array_contains(keys, 'k3')",
     "queueId = 1 OR tags = 'A'",
 ]
 SETTING = "spark.sql.python.filterPushdown.enabled"

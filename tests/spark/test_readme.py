@@ -23,7 +23,7 @@ COMMANDS, JOB, TABLE, COUNTS = _BLOCKS[:4]
 def read_bodies(client: Client, topic: str, count: int) -> list[str]:
     """Wait for ``count`` messages of a topic. Return their bodies."""
     bodies: list[str] = []
-    with client.lite_pull_consumer(topic, consume_from="first") as consumer:
+    with client.lite_pull_consumer(topic, consume_from="earliest") as consumer:
         consumer.subscribe(topic)
         while len(bodies) < count:
             bodies += [message.body.decode() for message in consumer.poll()]

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.producer.selectors import SelectByHash
 from rocketmq_py.property_names import KEYS, SHARDING_KEY, UNIQUE_KEY
+from rocketmq_py.selectors import SelectByHash
 from rocketmq_py.spark.rows import MessageBuilder, RowError, RowMessages
 from rocketmq_py.spark.stamps import STAMP, Stamp, TaskIdentity
 
@@ -84,7 +84,7 @@ def test_topic_option_overrides_the_column() -> None:
 
 
 def test_array_of_keys() -> None:
-    assert build_one({"keys": ["k1", "k2"]}, keys=pa.list_(pa.string())).keys == "k1 k2"
+    assert build_one({"keys": ["k1", "k2"]}, keys=pa.list_(pa.string())).keys == ("k1", "k2")
 
 
 def test_reserved_properties_are_dropped() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.producer.selectors import SelectByHash, java_hash
+from rocketmq_py.selectors import SelectByHash, java_hash
 from rocketmq_py.spark.sharding import java_string_hashes, queue_numbers
 
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), max_size=20)

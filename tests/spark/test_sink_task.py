@@ -21,8 +21,8 @@ from rocketmq_py.errors import (
     TopicNotFoundError,
 )
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
-from rocketmq_py.producer.selectors import SelectByHash
 from rocketmq_py.protocol.batch import decode_batch
+from rocketmq_py.selectors import SelectByHash
 from rocketmq_py.spark import sink_task
 from rocketmq_py.spark.batch_encoder import BatchEncoder, PreparedBatch
 from rocketmq_py.spark.dead_letters import BODY_SIZE, REASON, DeadLetters
@@ -364,7 +364,7 @@ def test_refused_and_invalid_rows_become_dead_letters() -> None:
     summary = sender.write(bodies, dead_letters=DEAD_LETTERS, keys=["k0", "k1", "k2", "k3"])
     assert (summary.rows, summary.dead_letters, summary.body_bytes) == (2, 2, 2)
     assert [(message.topic, message.body, message.keys) for message in sender.messages] == [
-        ("Dead", b"-", "k1"), ("Dead", b"refused", "k2"),
+        ("Dead", b"-", ("k1",)), ("Dead", b"refused", ("k2",)),
     ]  # fmt: skip
     null, refused = [message.properties for message in sender.messages]
     assert null == {
@@ -379,8 +379,8 @@ def test_dead_letter_of_a_row_with_an_invalid_value_or_a_long_body() -> None:
     summary = sender.write([LARGE, b"b"], dead_letters=DEAD_LETTERS, keys=["k0", "k\x01"], rowId=["r0", "r1"])
     assert (summary.rows, summary.dead_letters) == (0, 2)
     long, invalid = sender.messages[-2:]
-    assert (long.body, long.keys, long.properties[BODY_SIZE]) == (LARGE[:10], "k0", str(len(LARGE)))
-    assert (invalid.body, invalid.keys, invalid.properties[STAMP]) == (b"b", "", "query/7/-/r1")
+    assert (long.body, long.keys, long.properties[BODY_SIZE]) == (LARGE[:10], ("k0",), str(len(LARGE)))
+    assert (invalid.body, invalid.keys, invalid.properties[STAMP]) == (b"b", (), "query/7/-/r1")
     assert "'k\\x01'" in invalid.properties[REASON]
 
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import pytest
 
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.position import Position
 from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS
 from rocketmq_py.spark.options import Role
-from rocketmq_py.spark.positions import NamedPosition, Positions, TimestampPosition
+from rocketmq_py.spark.positions import COMMITTED, Positions
 from rocketmq_py.spark.sink_options import SINK_OPTIONS
 from rocketmq_py.spark.source_options import SOURCE_OPTIONS, SourceOptions
 from tests.spark.fake_clients import batch_options, queue, stream_options
@@ -36,9 +37,9 @@ def test_columns() -> None:
 
 def test_committed_offsets_need_a_group_and_are_a_start() -> None:
     options = stream_options(startingOffsets=" Committed", consumerGroup="G")
-    assert options.starting == Positions(NamedPosition.COMMITTED)
+    assert options.starting == Positions(COMMITTED)
     by_topic = batch_options(startingOffsets='{"orders": "committed"}', consumerGroup="G").starting
-    assert by_topic == Positions(NamedPosition.EARLIEST, {("orders",): NamedPosition.COMMITTED})
+    assert by_topic == Positions(Position.earliest, {("orders",): COMMITTED})
     text = error_text({"topic": "T", "startingOffsets": "committed"})
     assert "startingOffsets contains committed, which needs consumerGroup" in text
     text = error_text({"topic": "T", "endingOffsets": "committed"}, Role.BATCH_SOURCE)
@@ -46,9 +47,9 @@ def test_committed_offsets_need_a_group_and_are_a_start() -> None:
 
 
 def test_default_positions_of_streams_and_batches() -> None:
-    assert stream_options().starting == Positions(NamedPosition.LATEST)
-    assert batch_options().starting == Positions(NamedPosition.EARLIEST)
-    assert batch_options().ending == Positions(NamedPosition.LATEST)
+    assert stream_options().starting == Positions(Position.latest)
+    assert batch_options().starting == Positions(Position.earliest)
+    assert batch_options().ending == Positions(Position.latest)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_all_options_of_a_stream() -> None:
     assert options == SourceOptions(
         connection=options.connection,
         topics=("orders", "payments"),
-        starting=Positions(NamedPosition.LATEST, {("orders",): TimestampPosition(5)}),
+        starting=Positions(Position.latest, {("orders",): Position.time(5)}),
         max_offsets_per_trigger=1000,
         max_bytes_per_trigger=64 * 1024 * 1024,
         min_offsets_per_trigger=10,

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
-from rocketmq_py.errors import DataLossError, UnreadableBodyError
+from rocketmq_py.errors import BodyDecodeError, DataLossError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
 from rocketmq_py.spark import source_task
@@ -137,7 +137,7 @@ def test_unreadable_body_raises_after_the_batches_before_it() -> None:
     results = [*results_of_three(2), pull_result_of(stored(6, b"x", system_flag=COMPRESSED_FLAG))]
     batches = to_record_batches(results, max_rows=3)
     assert [offsets(next(batches)) for _ in range(2)] == [[0, 1, 2], [3, 4, 5]]
-    with pytest.raises(UnreadableBodyError):
+    with pytest.raises(BodyDecodeError):
         next(batches)
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
-from rocketmq_py.errors import ConnectError, DataLossError, TopicNotFoundError
+from rocketmq_py.errors import ConnectError, DataLossError, StoreError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_plan import SMALL_PLAN_TASKS, RangesPartition
-from rocketmq_py.spark.offsets import CheckpointError
 from rocketmq_py.spark.options import Role
 from rocketmq_py.spark.source import StreamSource, open_offset_client
 from rocketmq_py.spark.source_options import SourceOptions
@@ -481,5 +480,5 @@ def test_each_batch_is_logged_in_one_line(start: Start, caplog: pytest.LogCaptur
 
 
 def test_checkpoint_of_another_source_is_rejected(start: Start) -> None:
-    with pytest.raises(CheckpointError, match="not an offset of the rocketmq source"):
+    with pytest.raises(StoreError, match="not an offset of the rocketmq source"):
         start().latestOffset({"value": 5}, ALL)

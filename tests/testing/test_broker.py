@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import os
+import queue
 import ssl
 import subprocess
 import sys
@@ -20,16 +21,16 @@ import trustme
 from rocketmq_py import (
     TLS,
     Admin,
-    LiteConsumer,
+    LiteTopicConsumer,
     Message,
     Producer,
     PushConsumer,
     ReceivedMessage,
-    StartPosition,
     TransactionProducer,
     blocking,
 )
 from rocketmq_py.admin import MessageType
+from rocketmq_py.allocation import AllocateByBroker
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.errors import ClosedError, ConfigurationError, NameServerError, NoQueueError
 from rocketmq_py.message import MessageQueue
@@ -138,7 +139,7 @@ def test_change_topic_changes_queues_and_permissions() -> None:
             producer.send(Message("T", b"yes"))
         broker.change_topic("T", readable=False, server="broker-a")
         with blocking.Reader(broker.name_server_address) as reader, pytest.raises(NoQueueError):
-            reader.open("T", start=StartPosition.BEGINNING).__enter__()
+            reader.open("T", start="earliest").__enter__()
         assert broker.topics() == {"T": 1}
 
 
@@ -169,6 +170,23 @@ def test_all_brokers_of_a_cluster_have_the_topics() -> None:
             "broker-b",
         ]
         assert len(cluster.wait_for("T", 4)) == 4
+
+
+def test_brokers_assign_the_queues_of_all_brokers() -> None:
+    seen = queue.SimpleQueue[str]()
+    with run_cluster(2, topics={"T": 2}) as cluster:
+        address = cluster.name_server_address
+        with (
+            blocking.Producer(address, group="p") as producer,
+            blocking.PushConsumer(
+                address, group="g", consume_from="earliest", allocate=AllocateByBroker()
+            ) as consumer,
+        ):
+            consumer.subscribe("T")
+            consumer.start(lambda message: seen.put(message.broker_name))
+            for _ in range(4):
+                producer.send(Message("T", b"x"))
+            assert sorted(seen.get(timeout=20) for _ in range(4)) == ["broker-a"] * 2 + ["broker-b"] * 2
 
 
 @pytest.mark.parametrize(
@@ -261,7 +279,7 @@ async def test_advance_keeps_subscriptions_to_lite_topics() -> None:
             await admin.groups.create("g", attributes={"lite.bind.topic": "T"})
         async with (
             Producer(address, group="p") as producer,
-            LiteConsumer(address, group="g", parent="T") as consumer,
+            LiteTopicConsumer(address, group="g", parent="T") as consumer,
         ):
             await consumer.subscribe_lite("session")
             broker.advance("1h")

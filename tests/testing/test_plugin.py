@@ -123,7 +123,7 @@ def test_a_real_cluster_has_the_messages_and_offsets_of_an_embedded_broker() -> 
         with blocking.PushConsumer(
             broker.name_server_address,
             group="g",
-            consume_from="first",
+            consume_from="earliest",
             max_reconsume_times=0,
             commit_interval=0.1,
         ) as consumer:

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, MessageQueue, ReceivedMessage, blocking
+from rocketmq_py import Client, Message, MessageQueue, ReceivedMessage, blocking
+from rocketmq_py.client import core_of
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.testing import World, run_cluster, simulate
 
@@ -36,11 +37,11 @@ def test_a_group_consumes_while_the_master_is_down_and_afterwards(seed: int) -> 
             for number in range(COUNT):
                 await producer.send(Message(TOPIC, b"%d" % number))
             async with trio.open_nursery() as nursery:
-                consumer = client.push_consumer(GROUP, consume_from=ConsumeFrom.FIRST, commit_interval=1)
+                consumer = client.push_consumer(GROUP, consume_from="earliest", commit_interval=1)
                 async with consumer:
                     consumer.subscribe(TOPIC)
                     await world.crash("broker-a")
-                    await client.routes.refresh(TOPIC)
+                    await core_of(client).routes.refresh(TOPIC)
                     with pytest.raises(RocketMQError):
                         await producer.send(Message(TOPIC, b"lost"))
                     nursery.start_soon(consumer.run, handler)
@@ -48,7 +49,7 @@ def test_a_group_consumes_while_the_master_is_down_and_afterwards(seed: int) -> 
                     while sum(world.offsets(GROUP).values()) < COUNT:
                         await trio.sleep(0.1)
                     await world.restart("broker-a")
-                    await client.routes.refresh(TOPIC)
+                    await core_of(client).routes.refresh(TOPIC)
                     for number in range(COUNT, 2 * COUNT):
                         await producer.send(Message(TOPIC, b"%d" % number))
                     await handler.wait_for(2 * COUNT)
@@ -65,12 +66,15 @@ def test_a_replica_loses_its_data_with_its_master() -> None:
             async with client.producer("senders") as producer:
                 await producer.send(Message(TOPIC, b"x"))
             await world.crash("broker-a", keep="nothing")
-            route = await client.name_servers.route(TOPIC)
+            route = await core_of(client).name_servers.route(TOPIC)
             assert set(route.broker_datas[0].broker_addrs) == {1}
             await world.restart("broker-a")
-            assert set((await client.name_servers.route(TOPIC)).broker_datas[0].broker_addrs) == {0, 1}
+            assert set((await core_of(client).name_servers.route(TOPIC)).broker_datas[0].broker_addrs) == {
+                0,
+                1,
+            }
             await world.crash("broker-a")
-            await client.routes.refresh(TOPIC)
+            await core_of(client).routes.refresh(TOPIC)
             async with client.reader() as reader:
                 assert {end for _, end in (await reader.offsets(TOPIC)).values()} == {0}
 
@@ -87,11 +91,11 @@ def test_a_replica_keeps_its_data_until_its_master_is_restarted() -> None:
             await world.crash("broker-b")
             await world.restart("broker-b")
             await trio.sleep(1)  # the client notices that its connections are broken
-            await client.routes.refresh(TOPIC)
+            await core_of(client).routes.refresh(TOPIC)
             assert (await reader.offsets(TOPIC))[queue] == (0, 1)
             await world.restart("broker-a")
             await trio.sleep(1)
-            await client.routes.refresh(TOPIC)
+            await core_of(client).routes.refresh(TOPIC)
             assert (await reader.offsets(TOPIC))[queue] == (0, 0)
 
     simulate(program, seed=1, brokers=2, replicas=True, topics={TOPIC: 1})

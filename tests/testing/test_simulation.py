@@ -25,6 +25,7 @@ from rocketmq_py import (
     TransactionProducer,
     blocking,
 )
+from rocketmq_py.client import core_of
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.producer import TransactionState
 from rocketmq_py.testing import World, simulate
@@ -283,7 +284,7 @@ def test_a_restarted_name_server_gets_changed_topics() -> None:
             world.change_topic("T", queues=6)
             await world.restart(name_server)
             for _ in range(2):
-                counts.append(len((await client.routes.refresh("T")).read_queues))
+                counts.append(len((await core_of(client).routes.refresh("T")).read_queues))
                 await trio.sleep(31)
         return counts
 

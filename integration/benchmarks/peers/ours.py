@@ -46,11 +46,11 @@ def ours(serialization: Serialization, profiles: Path | None) -> Peer:
 
 
 def batching(profiles: Path | None) -> Peer:
-    """Return this project's BatchingProducer as a peer, to compare with explicit batches."""
+    """Return this project's producer with ``linger`` as a peer, to compare with explicit batches."""
     key = "ours-batching"
     return Peer(
         key=key,
-        label="rocketmq-py, BatchingProducer",
+        label="rocketmq-py, linger",
         workloads=frozenset({"batches"}),
         open=partial(_opened, key, Serialization.JSON, profiles, "batching"),
     )

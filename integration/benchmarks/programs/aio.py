@@ -23,7 +23,7 @@ from integration.benchmarks.programs.measuring import (
     timed,
 )
 from integration.benchmarks.programs.sending import SEND_TIMEOUT, NewMessage
-from rocketmq_py import ConsumeFrom, Message, ReceivedMessage, Serialization
+from rocketmq_py import Message, ReceivedMessage, Serialization
 from rocketmq_py.aio import Producer, PushConsumer
 
 Sends: TypeAlias = Callable[[int], Awaitable[list[float]]]
@@ -122,7 +122,7 @@ async def consume(chosen: argparse.Namespace) -> None:
     async with PushConsumer(
         chosen.address,
         group=chosen.group,
-        consume_from=ConsumeFrom.FIRST,
+        consume_from="earliest",
         batch_size=chosen.list if takes_lists else None,
         serialization=Serialization[chosen.serialization],
     ) as consumer:

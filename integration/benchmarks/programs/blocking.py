@@ -23,7 +23,7 @@ from integration.benchmarks.programs.measuring import (
     timed,
 )
 from integration.benchmarks.programs.sending import SEND_TIMEOUT, NewMessage
-from rocketmq_py import ConsumeFrom, Message, Serialization
+from rocketmq_py import Message, Serialization
 from rocketmq_py.blocking import Producer, PushConsumer
 
 Sends: TypeAlias = Callable[[int], list[float]]
@@ -110,7 +110,7 @@ def consume(chosen: argparse.Namespace) -> None:
     with PushConsumer(
         chosen.address,
         group=chosen.group,
-        consume_from=ConsumeFrom.FIRST,
+        consume_from="earliest",
         batch_size=chosen.list if takes_lists else None,
         serialization=Serialization[chosen.serialization],
     ) as consumer:

@@ -11,7 +11,7 @@ import trio
 
 from integration.benchmarks.programs.measuring import Stopwatch, report
 from integration.benchmarks.programs.sending import SEND_TIMEOUT
-from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage, Serialization
+from rocketmq_py import Client, Message, PushConsumer, ReceivedMessage, Serialization
 
 
 def new_consumer(options: argparse.Namespace, batch_size: int | None = None) -> PushConsumer:
@@ -19,7 +19,7 @@ def new_consumer(options: argparse.Namespace, batch_size: int | None = None) -> 
     return PushConsumer(
         options.address,
         group=options.group,
-        consume_from=ConsumeFrom.FIRST,
+        consume_from="earliest",
         batch_size=batch_size,
         serialization=Serialization[options.serialization],
     )
@@ -106,7 +106,7 @@ async def latency(options: argparse.Namespace) -> None:
     async with (
         Client(options.address, serialization=Serialization[options.serialization]) as client,
         client.producer(options.group, send_timeout=SEND_TIMEOUT) as producer,
-        client.push_consumer(options.group, consume_from=ConsumeFrom.FIRST) as consumer,
+        client.push_consumer(options.group, consume_from="earliest") as consumer,
         trio.open_nursery() as nursery,
     ):
         consumer.subscribe(options.topic)

@@ -27,6 +27,7 @@ import trio
 from integration.benchmarks.programs.measuring import Stopwatch, options, report
 from rocketmq_py import Client
 from rocketmq_py.address import split_address
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.protocol.batch import encode_bare
@@ -63,10 +64,10 @@ class Answers:
 async def prepared(chosen: argparse.Namespace) -> tuple[str, bytes]:
     """Return a broker's address, and the frame of a send to it: of a batch in mode ``batches``."""
     async with Client(chosen.address) as client:
-        route = await client.routes.get(chosen.topic, for_sending=True)
+        route = await core_of(client).routes.get(chosen.topic, for_sending=True)
         queue = route.queues_to_write()[0]
         frame = (_batch if chosen.mode == "batches" else _message)(client, queue, chosen)
-        return client.routes.broker_address(queue.broker_name), frame
+        return core_of(client).routes.broker_address(queue.broker_name), frame
 
 
 def _message(client: Client, queue: MessageQueue, chosen: argparse.Namespace) -> bytes:
@@ -75,8 +76,8 @@ def _message(client: Client, queue: MessageQueue, chosen: argparse.Namespace) ->
         message,
         queue,
         producer_group=chosen.group,
-        unique_id=client.unique_ids.next(),
-        born_time_ms=client.now_ms(),
+        unique_id=core_of(client).unique_ids.next(),
+        born_time_ms=core_of(client).now_ms(),
     )
     return encode_request(RequestCode.SEND_MESSAGE_V2, 1, fields, message.body)
 
@@ -86,10 +87,10 @@ def _batch(client: Client, queue: MessageQueue, chosen: argparse.Namespace) -> b
     fields = form.fields(
         queue.queue_id,
         queue.broker_name,
-        born_time_ms=client.now_ms(),
+        born_time_ms=core_of(client).now_ms(),
         properties=batch_properties(wait_store_ok=True),
     )
-    body = encode_bare([b"x" * chosen.size] * chosen.batch, client.unique_ids.take(chosen.batch))
+    body = encode_bare([b"x" * chosen.size] * chosen.batch, core_of(client).unique_ids.take(chosen.batch))
     return encode_request(form.code, 1, fields, body)
 
 
@@ -183,7 +184,7 @@ async def tasks(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
 
 def _batches(frame: bytes, chosen: argparse.Namespace) -> Callable[[], bytes]:
     """Return a function that builds the frame of a new batch of the same length."""
-    take = Client(chosen.address).unique_ids.take
+    take = core_of(Client(chosen.address)).unique_ids.take
     body = b"x" * chosen.size
 
     def new_body() -> bytes:

@@ -18,7 +18,7 @@ from integration.benchmarks.programs.measuring import (
     report,
     timed,
 )
-from rocketmq_py import BatchingProducer, Message, Producer, Serialization
+from rocketmq_py import Message, Producer, Serialization
 
 SEND_TIMEOUT = 30.0
 """Seconds. Long, as for the other clients: a benchmark waits instead of failing."""
@@ -52,11 +52,15 @@ async def callers(producer: Producer, message: NewMessage, number: int, count: i
     return latencies
 
 
-async def pipelined(producer: Producer | BatchingProducer, message: NewMessage, count: int) -> list[float]:
+async def pipelined(producer: Producer, message: NewMessage, count: int) -> list[float]:
     """Send pipelined: wait only at the limit of messages in flight."""
     latencies: list[float] = []
     for number in range(count):
-        await producer.submit(message(), on_done=None if number % LATENCY_EVERY else timed(latencies))
+        if number % LATENCY_EVERY:
+            await producer.submit(message())
+        else:
+            add_latency = timed(latencies)
+            (await producer.submit(message())).add_done_callback(add_latency)
     await producer.flush()
     assert not producer.statistics.failed
     return latencies
@@ -115,12 +119,13 @@ async def send(options: argparse.Namespace) -> None:
 
 
 async def send_batching(options: argparse.Namespace) -> None:
-    """Measure the BatchingProducer."""
-    async with BatchingProducer(
+    """Measure a producer with ``linger``."""
+    async with Producer(
         options.address,
         group=options.group,
         serialization=Serialization[options.serialization],
         send_timeout=SEND_TIMEOUT,
+        linger=0.005,
     ) as producer:
         await _measure(options, partial(pipelined, producer, _messages(options)))
 

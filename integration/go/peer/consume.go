@@ -22,6 +22,9 @@ func consumerOptions(o options) []consumer.Option {
 	if o.trace != "" {
 		all = append(all, consumer.WithTrace(o.traceConfig()))
 	}
+	if o.namespace != "" {
+		all = append(all, consumer.WithNamespace(o.namespace))
+	}
 	return all
 }
 

@@ -32,6 +32,7 @@ type options struct {
 	trace       string // the topic for trace records
 	accessKey   string
 	secretKey   string
+	namespace   string
 	count       int
 	orderly     bool
 	failFirst   bool // fails the first delivery of each message
@@ -52,6 +53,7 @@ func parse() options {
 	flag.StringVar(&o.trace, "trace", "", "")
 	flag.StringVar(&o.accessKey, "access-key", "", "")
 	flag.StringVar(&o.secretKey, "secret-key", "", "")
+	flag.StringVar(&o.namespace, "namespace", "", "")
 	flag.IntVar(&o.count, "count", 1, "")
 	flag.BoolVar(&o.orderly, "orderly", false, "")
 	flag.BoolVar(&o.failFirst, "fail-first", false, "")

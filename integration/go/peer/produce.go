@@ -28,6 +28,9 @@ func producerOptions(o options) []producer.Option {
 	if o.trace != "" {
 		all = append(all, producer.WithTrace(o.traceConfig()))
 	}
+	if o.namespace != "" {
+		all = append(all, producer.WithNamespace(o.namespace))
+	}
 	return all
 }
 

@@ -7,7 +7,7 @@ import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * How every program here reaches its cluster. Options: --namesrv ADDRESS, and optionally --namespace NAMESPACE,
- * --access-key KEY with --secret-key KEY and --security-token TOKEN.
+ * --namespace-v2 NAMESPACE (5.x), --access-key KEY with --secret-key KEY and --security-token TOKEN.
  */
 final class Access {
     // By default 3 s, in which a busy machine may still be loading a client's classes.
@@ -35,6 +35,18 @@ final class Access {
         if (options.containsKey("namespace")) {
             client.setNamespace(options.get("namespace"));
         }
+        if (options.containsKey("namespace-v2")) {
+            setNamespaceV2(client, options.get("namespace-v2"));
+        }
         return client;
+    }
+
+    /** Clients of 4.x, for which this is compiled as well, do not have the method. */
+    private static void setNamespaceV2(ClientConfig client, String namespace) {
+        try {
+            ClientConfig.class.getMethod("setNamespaceV2", String.class).invoke(client, namespace);
+        } catch (ReflectiveOperationException error) {
+            throw new IllegalStateException(error);
+        }
     }
 }

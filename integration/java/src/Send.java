@@ -12,6 +12,8 @@ import org.apache.rocketmq.common.message.Message;
  * --tags TAGS, --keys KEYS, --property.NAME VALUE (any number), --delay-level N, --group GROUP,
  * --sharding-key KEY (chooses the queue by its hash), and those of Access.
  * "{i}" in the text of body, keys and sharding key is the message's number, from 0.
+ * With --seconds S it sends one message after another, 50 ms apart, until S seconds after it has printed "ready". It
+ * prints the outcome of each: "seconds", and "error" if it failed. --timeout MS is that of each send then.
  */
 public class Send {
     public static void main(String[] args) {
@@ -23,6 +25,11 @@ public class Send {
         String group = options.getOrDefault("group", "java-send");
         DefaultMQProducer producer = Access.to(options, new DefaultMQProducer(group, Access.hook(options)));
         producer.start();
+        if (options.containsKey("seconds")) {
+            sendSteadily(producer, options);
+            producer.shutdown();
+            return;
+        }
         int count = Integer.parseInt(options.getOrDefault("count", "1"));
         for (int i = 0; i < count; i++) {
             SendResult result = send(producer, options, Integer.toString(i));
@@ -35,6 +42,24 @@ public class Send {
                 "status", result.getSendStatus().name());
         }
         producer.shutdown();
+    }
+
+    private static void sendSteadily(DefaultMQProducer producer, Map<String, String> options) throws Exception {
+        producer.setSendMsgTimeout(Integer.parseInt(options.get("timeout")));
+        producer.send(message(options, "first"));
+        Terminal.print("ready", "steadily");
+        long end = System.nanoTime() + Long.parseLong(options.get("seconds")) * 1_000_000_000L;
+        for (int i = 0; System.nanoTime() < end; i++) {
+            long began = System.nanoTime();
+            String error = "";
+            try {
+                producer.send(message(options, Integer.toString(i)));
+            } catch (Exception failure) {
+                error = String.valueOf(failure);
+            }
+            Terminal.print("seconds", (System.nanoTime() - began) / 1e9, "error", error);
+            Thread.sleep(50);
+        }
     }
 
     private static SendResult send(DefaultMQProducer producer, Map<String, String> options, String number)

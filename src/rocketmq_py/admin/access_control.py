@@ -8,10 +8,25 @@ from typing import TypeVar
 
 import attrs
 
-from rocketmq_py.admin.fan_out import Listing, PartialResults, change_each, query_each
+from rocketmq_py.admin.access_values import (
+    DISABLED,
+    ENABLED,
+    NORMAL,
+    SUPER,
+    USER_PREFIX,
+    AclConfigVersion,
+    AclRuleListing,
+    UserListing,
+    rules_of,
+    user_of,
+)
+from rocketmq_py.admin.existing import require_same_rule, require_same_user
+from rocketmq_py.admin.fan_out import PartialResults, change_each, query_each, require_all
 from rocketmq_py.admin.operations import Operations, any_address, call_broker, master_address
 from rocketmq_py.arguments import check_flag, check_not_blank, check_text, check_texts, optional
-from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.client.features import ACL_1, ACL_2_ONLY
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import BrokerError, ConfigurationError, UnsupportedByBrokerError
 from rocketmq_py.protocol.bodies import (
     AclInfo,
     BrokerData,
@@ -20,8 +35,10 @@ from rocketmq_py.protocol.bodies import (
     PolicyInfo,
     UserInfo,
     read_acls,
+    read_properties,
     read_users,
 )
+from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
     CreateAclRequest,
     CreateUserRequest,
@@ -29,6 +46,7 @@ from rocketmq_py.protocol.headers import (
     DeleteUserRequest,
     GetAclVersionAnswer,
     GetAclVersionRequest,
+    GetBrokerConfigRequest,
     ListAclsRequest,
     ListUsersRequest,
     UpdateUserRequest,
@@ -37,92 +55,12 @@ from rocketmq_py.protocol.headers.base import Request
 
 ACTIONS = ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All")
 """Actions that a rule can allow or deny. Java: ``Action``."""
+NO_USERS_REMARKS = ("An system error occurred", "MetadataProvider is not configured")
+"""Parts of a broker's remark if it cannot read its users or rules, as without access control."""
 RESOURCES = ("Cluster", "Namespace", "Topic", "Group")
-_ENABLED, _DISABLED = "enable", "disable"
-_SUPER, _NORMAL = "Super", "Normal"
-_USER = "User:"
 
 Value = TypeVar("Value", bound=Hashable)
-
-
-@attrs.frozen(kw_only=True)
-class User:
-    """A user, without its secret key, which brokers also return. Java: ``UserInfo``.
-
-    Attributes:
-        name: the name, which is the user's access key.
-        is_super: whether the user may do everything.
-        is_enabled: whether the user is enabled. Brokers reject a user that is not.
-        brokers: the names of the brokers that have this user with these values, sorted.
-    """
-
-    name: str
-    is_super: bool
-    is_enabled: bool
-    brokers: tuple[str, ...] = ()
-
-
-@attrs.frozen(kw_only=True)
-class AclRule:
-    """A rule that allows or denies a user some actions on a resource. Java: ``AclInfo``.
-
-    Attributes:
-        user: the user's name.
-        resource: such as ``Topic:Orders``, ``Group:bill*``, ``Cluster:*``, or ``*`` for all.
-        actions: some of ACTIONS.
-        is_allowed: whether the actions are allowed. Otherwise they are denied.
-        source_ips: the addresses or networks that the rule is limited to. Empty for all.
-        is_default: whether the rule applies only where no other rule does.
-        brokers: the names of the brokers that have this rule, sorted.
-    """
-
-    user: str
-    resource: str
-    actions: tuple[str, ...]
-    is_allowed: bool
-    source_ips: tuple[str, ...] = ()
-    is_default: bool = False
-    brokers: tuple[str, ...] = ()
-
-
-@attrs.frozen(kw_only=True)
-class UserListing(Listing[User]):
-    """Users, sorted by name. ``failures`` has the error of each broker that did not answer, by its name."""
-
-    users: tuple[User, ...]
-    failures: Mapping[str, RocketMQError]
-
-    @property
-    def _items(self) -> tuple[User, ...]:
-        return self.users
-
-
-@attrs.frozen(kw_only=True)
-class AclRuleListing(Listing[AclRule]):
-    """Rules, sorted by user and resource.
-
-    ``failures`` has the error of each broker that did not answer, by its name.
-    """
-
-    rules: tuple[AclRule, ...]
-    failures: Mapping[str, RocketMQError]
-
-    @property
-    def _items(self) -> tuple[AclRule, ...]:
-        return self.rules
-
-
-@attrs.frozen(kw_only=True)
-class AclConfigVersion:
-    """The version of a 4.x broker's ACL files. Java: ``clusterAclConfigVersion``.
-
-    Attributes:
-        changes: number of changes since the broker started.
-        changed_ms: time of the last change, epoch milliseconds.
-    """
-
-    changes: int
-    changed_ms: int
+Info = TypeVar("Info", UserInfo, AclInfo)
 
 
 class AccessControl(Operations):
@@ -130,33 +68,55 @@ class AccessControl(Operations):
 
     All methods raise NameServerError if no name server answers. Changes go to all masters and return the
     names of their brokers. They raise AccessDeniedError or another BrokerError if a broker refuses the
-    change, UnsupportedByBrokerError for brokers of 4.x, and SomeBrokersFailedError if the change failed on
-    some of several brokers. A cancellation does not undo the changes that brokers have made by then.
+    change, UnsupportedByBrokerError for brokers of 4.x and those whose access control is off, and
+    SomeBrokersFailedError if the change failed on some of several brokers. A cancellation does not undo the
+    changes that brokers have made by then.
     """
 
     async def users(self, part: str | None = None) -> UserListing:
         """Return the users (5.x), or those whose name contains ``part``. Java: ``listUser``."""
         header = ListUsersRequest(filter=optional(check_text, part, "part"))
-        results = await self._query(header, lambda body: [_user(one) for one in read_users(body)])
+        results = await self._query(header, lambda body: [user_of(one) for one in read_users(body)])
         users = _merged(results)
         return UserListing(
             users=tuple(sorted(users, key=lambda user: (user.name, user.brokers))), failures=results.failures
         )
 
-    async def create_user(self, name: str, secret: str, *, is_super: bool = False) -> tuple[str, ...]:
+    async def create_user(
+        self, name: str, secret: str, *, is_super: bool = False, exist_ok: bool = False
+    ) -> tuple[str, ...]:
         """Create a user. Java: ``createUser``.
 
         Args:
             name: the name, which is the user's access key.
             secret: the user's secret key.
             is_super: whether the user may do everything.
+            exist_ok: whether it is no error if brokers have the user already with these settings and are
+                enabled, so that the call can be repeated. It is created on the others.
+
+        Raises:
+            AlreadyExistsError: with ``exist_ok``, a broker has the user with other settings, and
+                ``differences`` says which. Nothing was created.
         """
+        check_flag(exist_ok, "exist_ok")
         info = UserInfo(
             username=check_not_blank(name, "name"),
             password=check_not_blank(secret, "secret"),
-            user_type=_wire_flag(check_flag(is_super, "is_super"), _SUPER, _NORMAL),
+            user_type=_wire_flag(check_flag(is_super, "is_super"), SUPER, NORMAL),
         )
-        return await self._change(CreateUserRequest(username=name), f"creating user {name!r}", info.encode())
+        missing = None
+        if exist_ok:
+            found = await self._existing(
+                ListUsersRequest(filter=name),
+                read_users,
+                lambda user: user.username == name,
+                f"looking for user {name!r}",
+            )
+            users = {broker: user for broker, user in found.items() if user is not None}
+            require_same_user(name, users, info)
+            missing = [broker for broker, user in found.items() if user is None]
+        request = CreateUserRequest(username=name)
+        return await self._change(request, f"creating user {name!r}", info.encode(), missing)
 
     async def alter_user(
         self,
@@ -170,8 +130,8 @@ class AccessControl(Operations):
         info = UserInfo(
             username=check_not_blank(name, "name"),
             password=optional(check_not_blank, secret, "secret"),
-            user_type=_wire_flag(optional(check_flag, is_super, "is_super"), _SUPER, _NORMAL),
-            user_status=_wire_flag(optional(check_flag, is_enabled, "is_enabled"), _ENABLED, _DISABLED),
+            user_type=_wire_flag(optional(check_flag, is_super, "is_super"), SUPER, NORMAL),
+            user_status=_wire_flag(optional(check_flag, is_enabled, "is_enabled"), ENABLED, DISABLED),
         )
         return await self._change(UpdateUserRequest(username=name), f"changing user {name!r}", info.encode())
 
@@ -195,7 +155,7 @@ class AccessControl(Operations):
             resource_filter=optional(check_text, resource, "resource"),
         )
         results = await self._query(
-            header, lambda body: [rule for acl in read_acls(body) for rule in _rules(acl)]
+            header, lambda body: [rule for acl in read_acls(body) for rule in rules_of(acl)]
         )
         rules = _merged(results)
         return AclRuleListing(
@@ -211,10 +171,11 @@ class AccessControl(Operations):
         *,
         is_allowed: bool = True,
         source_ips: Iterable[str] = (),
+        replace: bool = True,
     ) -> tuple[str, ...]:
         """Allow or deny a user some actions on a resource. Java: ``createAcl``, ``updateAcl``.
 
-        The rule replaces the user's previous rule for the same resource.
+        The rule replaces the user's previous rule for the same resource, unless ``replace`` is False.
 
         Args:
             user: the user's name.
@@ -223,11 +184,16 @@ class AccessControl(Operations):
             actions: some of ACTIONS.
             is_allowed: whether the actions are allowed. Otherwise they are denied.
             source_ips: limits the rule to these addresses or networks. Empty for all.
+            replace: whether to replace another rule for the resource. False creates the rule on the brokers
+                that have none.
 
         Raises:
             ConfigurationError: an action or the kind of resource does not exist.
+            AlreadyExistsError: ``replace`` is False, and a broker has another rule for the resource.
+                ``differences`` says how it differs. Nothing was changed.
         """
         check_not_blank(user, "user")
+        check_flag(replace, "replace")
         entry = PolicyEntryInfo(
             resource=_checked_resource(resource),
             actions=_checked_actions(actions),
@@ -235,31 +201,48 @@ class AccessControl(Operations):
             decision="Allow" if check_flag(is_allowed, "is_allowed") else "Deny",
         )
         policies = (PolicyInfo(policy_type="Custom", entries=(entry,)),)
-        body = AclInfo(subject=_USER + user, policies=policies).encode()
-        header = CreateAclRequest(subject=_USER + user)
-        return await self._change(header, f"setting a rule of user {user!r}", body)
+        body = AclInfo(subject=USER_PREFIX + user, policies=policies).encode()
+        missing = None
+        if not replace:
+            missing = await self._brokers_without_rule(user, entry)
+        header = CreateAclRequest(subject=USER_PREFIX + user)
+        return await self._change(header, f"setting a rule of user {user!r}", body, missing)
 
     async def delete_rules(self, user: str, resource: str | None = None) -> tuple[str, ...]:
         """Delete the rules of a user: all of them, or those for one resource. Java: ``deleteAcl``."""
         check_not_blank(user, "user")
         optional(_checked_resource, resource, "resource")
-        header = DeleteAclRequest(subject=_USER + user, policy_type="Custom", resource=resource)
+        header = DeleteAclRequest(subject=USER_PREFIX + user, policy_type="Custom", resource=resource)
         return await self._change(header, f"deleting rules of user {user!r}")
 
     async def acl_config_versions(self) -> PartialResults[str, AclConfigVersion]:
         """Return the version of each broker's ACL files, by broker name (ACL 1.0 of 4.x).
 
-        Brokers from 5.3.3 on fail with UnsupportedByBrokerError. Java: ``clusterAclConfigVersion``.
+        Brokers whose access control is off, before 4.5.0 and from 5.3.3 on fail with
+        UnsupportedByBrokerError. Java: ``clusterAclConfigVersion``.
         """
         brokers = await self._select_brokers()
 
         async def query(name: str) -> AclConfigVersion:
-            answer = await call_broker(self._client, any_address(brokers[name]), GetAclVersionRequest())
+            address = any_address(brokers[name])
+            await self._require_acl_1(address)
+            answer = await call_broker(self._client, address, GetAclVersionRequest())
             text = GetAclVersionAnswer.from_fields(answer.fields).version
             version = DataVersion.decode(text.encode())
             return AclConfigVersion(changes=version.counter, changed_ms=version.timestamp)
 
         return await query_each(brokers, query)
+
+    async def _require_acl_1(self, address: str) -> None:
+        """Raise UnsupportedByBrokerError if a broker would not answer, because its access control is off."""
+        version = await self._client.brokers.version(address)
+        if ACL_1.is_supported_by(version) and version < ACL_2_ONLY:
+            answer = await call_broker(self._client, address, GetBrokerConfigRequest())
+            if read_properties(answer.body).get("aclEnable") == "false":
+                raise UnsupportedByBrokerError(
+                    f"{address} keeps no ACL files: its access control is off. Set aclEnable=true in its "
+                    "settings, and restart it"
+                )
 
     async def _query(
         self, header: Request, decode: Callable[[bytes], Iterable[Value]]
@@ -267,17 +250,67 @@ class AccessControl(Operations):
         brokers = await self._select_brokers()
 
         async def query(name: str) -> tuple[Value, ...]:
-            answer = await call_broker(self._client, master_address(brokers[name]), header)
+            answer = await self._call(brokers[name], header)
             return tuple(decode(answer.body))
 
         return await query_each(brokers, query)
 
-    async def _change(self, header: Request, action: str, body: bytes = b"") -> tuple[str, ...]:
-        """Send a change to all masters and return the names of their brokers."""
-        brokers: Mapping[str, BrokerData] = await self._select_brokers()
+    async def _call(self, broker: BrokerData, header: Request, body: bytes = b"") -> Command:
+        """Send a request to a broker's master. Raises as the class says."""
+        address = master_address(broker)
+        try:
+            return await call_broker(self._client, address, header, body)
+        except BrokerError as error:
+            remark = error.remark or ""
+            if error.code != ResponseCode.SYSTEM_ERROR or not any(one in remark for one in NO_USERS_REMARKS):
+                raise
+        raise UnsupportedByBrokerError(
+            f"{address} keeps no users and rules: its access control is off. Set authenticationEnabled, "
+            "authorizationEnabled, authenticationMetadataProvider and authorizationMetadataProvider in its "
+            "settings, and restart it. Otherwise its log has the error"
+        )
+
+    async def _existing(
+        self,
+        header: Request,
+        decode: Callable[[bytes], Iterable[Info]],
+        is_wanted: Callable[[Info], bool],
+        action: str,
+    ) -> Mapping[str, Info | None]:
+        """Return the user or ACL that each broker has, or None. Raises if a broker fails."""
+        brokers = await self._select_brokers()
+
+        async def query(name: str) -> Info | None:
+            answer = await self._call(brokers[name], header)
+            return next(filter(is_wanted, decode(answer.body)), None)
+
+        return require_all(await query_each(brokers, query), action)
+
+    async def _brokers_without_rule(self, user: str, wanted: PolicyEntryInfo) -> list[str]:
+        """Return the brokers without a rule for a resource. Raises AlreadyExistsError if one has another."""
+        found = await self._existing(
+            ListAclsRequest(subject_filter=user, resource_filter=None),
+            read_acls,
+            lambda acl: acl.subject == USER_PREFIX + user,
+            f"looking for rules of user {user!r}",
+        )
+        rules = {
+            broker: rule
+            for broker, acl in found.items()
+            for rule in (rules_of(acl) if acl else ())
+            if rule.resource == wanted.resource and not rule.is_default
+        }
+        require_same_rule(user, rules, wanted)
+        return [broker for broker in found if broker not in rules]
+
+    async def _change(
+        self, header: Request, action: str, body: bytes = b"", names: Iterable[str] | None = None
+    ) -> tuple[str, ...]:
+        """Send a change to all masters, or those of ``names``, and return the names of their brokers."""
+        brokers: Mapping[str, BrokerData] = await self._select_brokers(names)
 
         async def change(name: str) -> None:
-            await call_broker(self._client, master_address(brokers[name]), header, body)
+            await self._call(brokers[name], header, body)
 
         return tuple(await change_each(brokers, change, action))
 
@@ -289,29 +322,6 @@ def _merged(results: PartialResults[str, tuple[Value, ...]]) -> list[Value]:
         for value in values:
             brokers[value].append(name)
     return [attrs.evolve(value, brokers=tuple(sorted(names))) for value, names in brokers.items()]  # type: ignore[misc]
-
-
-def _user(info: UserInfo) -> User:
-    return User(
-        name=info.username or "",
-        is_super=info.user_type == _SUPER,
-        is_enabled=info.user_status != _DISABLED,
-    )
-
-
-def _rules(acl: AclInfo) -> list[AclRule]:
-    return [
-        AclRule(
-            user=(acl.subject or "").removeprefix(_USER),
-            resource=entry.resource,
-            actions=entry.actions,
-            is_allowed=entry.decision == "Allow",
-            source_ips=entry.source_ips,
-            is_default=policy.policy_type == "Default",
-        )
-        for policy in acl.policies
-        for entry in policy.entries
-    ]
 
 
 def _wire_flag(flag: bool | None, if_true: str, if_false: str) -> str | None:

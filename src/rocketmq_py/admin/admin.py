@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from functools import cached_property
 from typing import TYPE_CHECKING, Unpack
 
-from rocketmq_py.client import Client, ClientOptions
-from rocketmq_py.client.member import Member
+from rocketmq_py.client import ClientOptions
+from rocketmq_py.client.client import Client, Member
+from rocketmq_py.client.core import ClientCore
+from rocketmq_py.client.settings import ClientSettings
+from rocketmq_py.client.shown_settings import takes_settings
 
 if TYPE_CHECKING:
     from rocketmq_py.admin.access_control import AccessControl
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from rocketmq_py.admin.topics import Topics
 
 
+@takes_settings(ClientSettings)
 class Admin(Member):
     """Administers a cluster of 4.x or 5.x brokers. Java: ``DefaultMQAdminExt``.
 
@@ -40,8 +43,7 @@ class Admin(Member):
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share.
-        rng: the source of randomness, for tests that replay a run.
-        **options: the fields of ClientConfig, unless a client is shared.
+        **options: the settings of a Client, unless one is shared.
 
     Raises:
         ConfigurationError: an option is unknown or its value is not allowed.
@@ -50,11 +52,14 @@ class Admin(Member):
     def __init__(
         self,
         client: str | Client | None = None,
-        *,
-        rng: random.Random | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        super().__init__(client, rng, dict(options))
+        super().__init__(client, dict(options))
+
+    @property
+    def settings(self) -> ClientSettings:
+        """The settings."""
+        return self._client.settings
 
     # Fast path: operations are imported on first use, saves 20 % of the CPU of the imports of `topic list`.
 
@@ -128,6 +133,6 @@ class Admin(Member):
 
         return AccessControl(self._opened)
 
-    def _opened(self) -> Client:
+    def _opened(self) -> ClientCore:
         self._check_open()
-        return self.client
+        return self._client

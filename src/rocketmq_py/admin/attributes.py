@@ -5,28 +5,49 @@ A change maps the name of an attribute to its new value. None removes the attrib
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from rocketmq_py.admin.operations import master_address, require_version_5
-from rocketmq_py.client import Client
+from rocketmq_py.admin.operations import master_address, require_feature
+from rocketmq_py.admin.topic_values import MessageType
+from rocketmq_py.client.core import ClientCore
+from rocketmq_py.client.features import GROUP_ATTRIBUTES, LITE_TOPICS, PRIORITIES, TOPIC_ATTRIBUTES, Feature
+from rocketmq_py.codes import version_ordinal
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import BrokerData
 
 
 async def require_attribute_support(
-    client: Client, brokers: Mapping[str, BrokerData], attributes: Iterable[str], kind: str
+    client: ClientCore, brokers: Mapping[str, BrokerData], changes: Mapping[str, str | None], kind: str
 ) -> None:
-    """Raise UnsupportedByBrokerError if there are attributes to change, and a broker is older than 5.0.
+    """Raise UnsupportedByBrokerError if there are attributes to change, and a broker is too old for them.
 
     Args:
         client: the client.
         brokers: the brokers that the change goes to.
-        attributes: the names of the attributes to set or remove.
+        changes: the attributes to set or remove.
         kind: ``topic`` or ``group``, for the error.
     """
-    if names := ", ".join(attributes):
+    if changes:
+        basic = TOPIC_ATTRIBUTES if kind == "topic" else GROUP_ATTRIBUTES
+        feature = max(
+            (_feature_of(name, value, basic) for name, value in changes.items()),
+            key=lambda needed: version_ordinal(needed.since),
+        )
+        shown = [
+            name if value is None or feature is basic else f"{name}={value}"
+            for name, value in changes.items()
+        ]
         for broker in brokers.values():
-            await require_version_5(client, master_address(broker), f"a {kind} with {names}")
+            await require_feature(
+                client, master_address(broker), feature, f"a {kind} with {', '.join(shown)}"
+            )
+
+
+def _feature_of(name: str, value: str | None, basic: Feature) -> Feature:
+    """Return the feature that an attribute belongs to, ``basic`` unless it is a newer one."""
+    if name.startswith("lite.") or value == MessageType.LITE:
+        return LITE_TOPICS
+    return PRIORITIES if value == MessageType.PRIORITY else basic
 
 
 def without_needless_removals(

@@ -72,7 +72,7 @@ class BrokerStatus:
         return self.broker_id == MASTER_ID
 
     @classmethod
-    def of(
+    def _of(
         cls, name: str, cluster: str, broker_id: int, address: str, details: Mapping[str, str]
     ) -> BrokerStatus:
         """Return the status in a broker's response to GET_BROKER_RUNTIME_INFO."""
@@ -226,7 +226,7 @@ class Brokers(Operations):
     async def _status(self, broker: _RegisteredBroker) -> BrokerStatus:
         answer = await call_broker(self._client, broker.address, GetBrokerRuntimeInfoRequest())
         details = dict(sorted(KeyValueTable.decode(answer.body).table.items()))
-        return BrokerStatus.of(broker.name, broker.cluster, broker.broker_id, broker.address, details)
+        return BrokerStatus._of(broker.name, broker.cluster, broker.broker_id, broker.address, details)
 
     async def _registered(self) -> tuple[_RegisteredBroker, ...]:
         """Return all brokers that name servers know, sorted by cluster, name and id."""

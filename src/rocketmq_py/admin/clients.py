@@ -105,7 +105,7 @@ class ConsumeRates:
     failed_last_hour: int
 
     @classmethod
-    def of(cls, topic: str, status: ConsumeStatus) -> ConsumeRates:
+    def _of(cls, topic: str, status: ConsumeStatus) -> ConsumeRates:
         """Return the rates in a member's response."""
         return cls(
             topic=topic,
@@ -182,7 +182,8 @@ class Clients(Operations):
     async def list(self) -> ClientListing:
         """Return all clients. Java: ``producer``, and ``consumerConnection`` of all groups.
 
-        With a namespace, only clients with groups in it are returned.
+        With a namespace, only clients with groups in it are returned. Brokers before 4.9.4 do not list their
+        producers: ``failures`` has an UnsupportedByBrokerError for each.
 
         Raises:
             NameServerError: no name server answered.
@@ -227,9 +228,10 @@ class Clients(Operations):
     async def _list(self) -> tuple[ClientListing, Mapping[str, _ClientRecord]]:
         brokers = await self._select_brokers()
         records: dict[str, _ClientRecord] = {}
-        groups = await query_each(
+        producers = await query_each(
             brokers, lambda name: self._add_producers(name, any_address(brokers[name]), records)
         )
+        groups = await query_each(brokers, lambda name: self._consumer_groups(any_address(brokers[name])))
 
         async def add_members(name_and_group: tuple[str, str]) -> None:
             name, group = name_and_group
@@ -238,7 +240,8 @@ class Clients(Operations):
         members = await query_each(
             [(name, group) for name in groups.values for group in groups.values[name]], add_members
         )
-        failures = {**groups.failures, **{name: error for (name, _), error in members.failures.items()}}
+        failed_members = {name: error for (name, _), error in members.failures.items()}
+        failures = {**producers.failures, **groups.failures, **failed_members}
         clients = [
             ClientSummary(
                 client_id=client_id,
@@ -253,10 +256,8 @@ class Clients(Operations):
         ]
         return ClientListing(clients=tuple(clients), failures=failures), records
 
-    async def _add_producers(
-        self, name: str, address: str, records: dict[str, _ClientRecord]
-    ) -> Sequence[str]:
-        """Add the producers of a broker to ``records`` and return the broker's consumer groups."""
+    async def _add_producers(self, name: str, address: str, records: dict[str, _ClientRecord]) -> None:
+        """Add the producers of a broker to ``records``."""
         namespace = self._client.namespace
         answer = await call_broker(self._client, address, GetAllProducerInfoRequest())
         for group, producers in ProducerTable.decode(answer.body).data.items():
@@ -267,6 +268,10 @@ class Clients(Operations):
                 )
                 record.producer_groups.add(namespace.unwrap_group(group))
                 record.brokers.add(name)
+
+    async def _consumer_groups(self, address: str) -> Sequence[str]:
+        """Return the consumer groups of a broker."""
+        namespace = self._client.namespace
         groups = await group_configs(self._client, address)
         return [namespace.unwrap_group(group) for group in groups if namespace.has_group(group)]
 
@@ -315,7 +320,7 @@ class Clients(Operations):
             subscriptions=subscriptions(self._client, info.subscription_set),
             queues=tuple(sorted(queues, key=lambda one: one.queue)),
             rates=tuple(
-                ConsumeRates.of(unwrap(topic), status) for topic, status in sorted(info.status_table.items())
+                ConsumeRates._of(unwrap(topic), status) for topic, status in sorted(info.status_table.items())
             ),
             stack=info.jstack,
         )

@@ -8,7 +8,8 @@ from typing import Generic, TypeVar, overload
 
 import attrs
 
-from rocketmq_py.errors import RocketMQError, SomeBrokersFailedError
+from rocketmq_py.admin.errors import SomeBrokersFailedError
+from rocketmq_py.errors import RocketMQError
 from rocketmq_py.remoting.nurseries import open_nursery
 
 MAX_CONCURRENT = 32

@@ -17,12 +17,13 @@ from rocketmq_py.admin.group_values import (
     TopicLag,
 )
 from rocketmq_py.admin.operations import call_broker
-from rocketmq_py.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.codes import ResponseCode, version_name
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import (
+    WRITABLE,
     Connection,
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -61,7 +62,7 @@ class GroupOnBroker:
         return bool(self.config or self.connections or self.stats.offset_table)
 
 
-async def group_configs(client: Client, address: str) -> Mapping[str, SubscriptionGroupConfig]:
+async def group_configs(client: ClientCore, address: str) -> Mapping[str, SubscriptionGroupConfig]:
     """Return the settings of all groups of a broker, by their names on the wire.
 
     Brokers of 5.x create an unknown group when asked for its settings alone, so this asks for all groups.
@@ -70,13 +71,27 @@ async def group_configs(client: Client, address: str) -> Mapping[str, Subscripti
     return SubscriptionGroupTable.decode(answer.body).subscription_group_table
 
 
-async def consume_stats(client: Client, address: str, group: str, topic: str | None = None) -> ConsumeStats:
+async def consume_stats(
+    client: ClientCore, address: str, group: str, topic: str | None = None
+) -> ConsumeStats:
     """Return a group's offsets on a broker, in one topic or in all."""
     header = GetConsumeStatsRequest(consumer_group=group, topic=topic)
     return ConsumeStats.decode((await call_broker(client, address, header)).body)
 
 
-async def group_connections(client: Client, address: str, group: str) -> ConsumerConnection | None:
+async def unread_queues(client: ClientCore, topics: Iterable[str]) -> tuple[MessageQueue, ...]:
+    """Return the queues of topics that producers write, but consumers do not read."""
+    routes = await query_each(sorted(topics), client.name_servers.route)
+    return tuple(
+        MessageQueue(topic, data.broker_name, queue_id)
+        for topic, route in routes.values.items()
+        for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
+        if data.perm & WRITABLE
+        for queue_id in range(data.read_queue_nums, data.write_queue_nums)
+    )
+
+
+async def group_connections(client: ClientCore, address: str, group: str) -> ConsumerConnection | None:
     """Return the members of a group that are connected to a broker. None if there are none."""
     try:
         answer = await call_broker(client, address, GetConsumerConnectionListRequest(consumer_group=group))
@@ -87,7 +102,7 @@ async def group_connections(client: Client, address: str, group: str) -> Consume
     return ConsumerConnection.decode(answer.body)
 
 
-async def group_on_broker(client: Client, address: str, group: str) -> GroupOnBroker:
+async def group_on_broker(client: ClientCore, address: str, group: str) -> GroupOnBroker:
     """Return the state of a group on the broker at ``address``."""
     try:
         config = (await group_configs(client, address)).get(client.namespace.wrap_group(group))
@@ -98,7 +113,7 @@ async def group_on_broker(client: Client, address: str, group: str) -> GroupOnBr
 
 
 def lag_of(
-    client: Client, stats: Iterable[ConsumeStats], members: Iterable[GroupMember]
+    client: ClientCore, stats: Iterable[ConsumeStats], members: Iterable[GroupMember]
 ) -> tuple[TopicLag, ...]:
     """Return a group's lag by topic, with the member that each queue is assigned to."""
     owners = {queue: member.client_id for member in members for queue in member.queues or ()}
@@ -127,7 +142,7 @@ def lag_of(
 
 
 async def members_of(
-    client: Client, group: str, brokers: Mapping[str, GroupOnBroker]
+    client: ClientCore, group: str, brokers: Mapping[str, GroupOnBroker]
 ) -> tuple[GroupMember, ...]:
     """Return a group's members. Each is asked, through a broker, for its subscriptions and queues."""
     connections: dict[str, Connection] = {}
@@ -161,14 +176,14 @@ async def members_of(
 
 
 async def running_info(
-    client: Client, address: str, group: str, client_id: str, *, stack: bool = False
+    client: ClientCore, address: str, group: str, client_id: str, *, stack: bool = False
 ) -> ConsumerRunningInfo:
     """Return the running state of a member of a group, asked through the broker at ``address``."""
     header = GetConsumerRunningInfoRequest(consumer_group=group, client_id=client_id, jstack_enable=stack)
     return ConsumerRunningInfo.decode((await call_broker(client, address, header)).body)
 
 
-def subscriptions(client: Client, wire: Iterable[SubscriptionData]) -> tuple[Subscription, ...]:
+def subscriptions(client: ClientCore, wire: Iterable[SubscriptionData]) -> tuple[Subscription, ...]:
     """Return subscriptions with their topics' user-visible names, sorted, without the group's retry topic."""
     unwrap = client.namespace.unwrap_topic
     return tuple(
@@ -206,7 +221,7 @@ def _normalized(subscription: Subscription) -> str:
     return " || ".join(tags)
 
 
-def _queues(client: Client, info: ConsumerRunningInfo) -> tuple[MessageQueue, ...]:
+def _queues(client: ClientCore, info: ConsumerRunningInfo) -> tuple[MessageQueue, ...]:
     unwrap = client.namespace.unwrap_topic
     queues = [
         attrs.evolve(queue, topic=unwrap(queue.topic)) for queue in (*info.queue_table, *info.pop_queue_table)

@@ -20,7 +20,7 @@ class GroupSettings:
         consume_enable: whether the group may consume.
         broadcast_enable: whether the group may consume by broadcasting.
         orderly: whether the group consumes in order (5.x).
-        retries: redeliveries of a message until it becomes a dead letter (retryMaxTimes).
+        max_reconsume_times: redeliveries of a message until it becomes a dead letter (retryMaxTimes).
         retry_queues: number of queues of the group's retry topic.
         attributes: further settings (5.x).
     """
@@ -28,18 +28,18 @@ class GroupSettings:
     consume_enable: bool = True
     broadcast_enable: bool = True
     orderly: bool = False
-    retries: int = 16
+    max_reconsume_times: int = 16
     retry_queues: int = 1
     attributes: Mapping[str, str] = attrs.field(factory=dict)
 
     @classmethod
-    def of(cls, config: SubscriptionGroupConfig) -> GroupSettings:
+    def _of(cls, config: SubscriptionGroupConfig) -> GroupSettings:
         """Return the settings in a broker's response."""
         return cls(
             consume_enable=config.consume_enable,
             broadcast_enable=config.consume_broadcast_enable,
             orderly=config.consume_message_orderly,
-            retries=config.retry_max_times,
+            max_reconsume_times=config.retry_max_times,
             retry_queues=config.retry_queue_nums,
             attributes=dict(config.attributes),
         )
@@ -159,6 +159,8 @@ class GroupDescription:
         consume_from: the start position in a queue without a committed offset. None without members.
         subscriptions: the group's subscriptions on the brokers.
         conflicts: the topics that its members subscribe to differently.
+        unread_queues: the queues of its topics that producers write, but consumers do not read: these topics
+            have more write than read queues. Topics whose route is not found are left out.
         failures: the error of each broker that did not answer, by its name.
     """
 
@@ -172,6 +174,7 @@ class GroupDescription:
     consume_from: str | None
     subscriptions: tuple[Subscription, ...]
     conflicts: tuple[SubscriptionConflict, ...]
+    unread_queues: tuple[MessageQueue, ...]
     failures: Mapping[str, RocketMQError]
 
     @property

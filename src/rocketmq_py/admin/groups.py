@@ -13,6 +13,8 @@ from rocketmq_py.admin.attributes import (
     require_attribute_support,
     without_needless_removals,
 )
+from rocketmq_py.admin.errors import AlreadyExistsError, GroupNotFoundError
+from rocketmq_py.admin.existing import group_values, require_same
 from rocketmq_py.admin.fan_out import (
     PartialResults,
     change_each,
@@ -29,6 +31,7 @@ from rocketmq_py.admin.group_state import (
     lag_of,
     members_of,
     subscriptions,
+    unread_queues,
 )
 from rocketmq_py.admin.group_values import GroupDescription, GroupListing, GroupSettings, GroupSummary
 from rocketmq_py.admin.operations import (
@@ -39,11 +42,9 @@ from rocketmq_py.admin.operations import (
     master_address,
 )
 from rocketmq_py.arguments import check_changes, check_flag, check_settings, optional
-from rocketmq_py.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.errors import (
     ConfigurationError,
-    GroupExistsError,
-    GroupNotFoundError,
     RocketMQError,
     TopicNotFoundError,
 )
@@ -148,17 +149,22 @@ class Groups(Operations):
         members = await members_of(client, group, on_brokers)
         online = [one.connections for one in on_brokers.values() if one.connections]
         subscribed = {topic: data for one in online for topic, data in one.subscription_table.items()}
+        subscribed_to = subscriptions(client, subscribed.values())
+        topics = lag_of(client, [one.stats for one in on_brokers.values()], members)
         return GroupDescription(
             group=group,
-            settings={name: GroupSettings.of(one.config) for name, one in on_brokers.items() if one.config},
-            topics=lag_of(client, [one.stats for one in on_brokers.values()], members),
+            settings={name: GroupSettings._of(one.config) for name, one in on_brokers.items() if one.config},
+            topics=topics,
             rate=sum(one.stats.consume_tps for one in on_brokers.values()),
             members=members,
             consume_type=online[0].consume_type if online else None,
             message_model=online[0].message_model if online else None,
             consume_from=online[0].consume_from_where if online else None,
-            subscriptions=subscriptions(client, subscribed.values()),
+            subscriptions=subscribed_to,
             conflicts=conflicts_of(members),
+            unread_queues=await unread_queues(
+                client, {*[one.topic for one in topics], *[one.topic for one in subscribed_to]}
+            ),
             failures=results.failures,
         )
 
@@ -169,11 +175,12 @@ class Groups(Operations):
         consume_enable: bool = True,
         broadcast_enable: bool = True,
         orderly: bool = False,
-        retries: int = 16,
+        max_reconsume_times: int = 16,
         retry_queues: int = 1,
         attributes: Mapping[str, str] | None = None,
         brokers: Iterable[str] | None = None,
         cluster: str | None = None,
+        exist_ok: bool = False,
     ) -> tuple[str, ...]:
         """Create a group. Java: ``updateSubGroup``.
 
@@ -182,11 +189,14 @@ class Groups(Operations):
             consume_enable: whether the group may consume.
             broadcast_enable: whether the group may consume by broadcasting.
             orderly: whether the group consumes in order (5.x). On 4.x only the members decide this.
-            retries: redeliveries of a message until it becomes a dead letter.
+            max_reconsume_times: redeliveries of a message until it becomes a dead letter (retryMaxTimes).
+                The ``max_reconsume_times`` of a push consumer takes precedence.
             retry_queues: number of queues of the group's retry topic.
             attributes: further settings (5.x), such as ``{"priority.factor": "50"}``.
             brokers: the names of the brokers to create it on. None for all.
             cluster: create it only on the brokers of this cluster. None for all.
+            exist_ok: whether it is no error if brokers have the group already with these settings, so that
+                the call can be repeated. It is created on the others.
 
         Returns:
             The names of the brokers that the group was created on.
@@ -194,12 +204,15 @@ class Groups(Operations):
         Raises:
             ConfigurationError: the name or a number is not allowed, or a broker or the cluster does not
                 exist.
-            GroupExistsError: one of the brokers already has the group. Change it with :meth:`alter`.
+            AlreadyExistsError: one of the brokers already has the group. Change it with :meth:`alter`. With
+                ``exist_ok``, one of them has it with other settings, and ``differences`` says which. Nothing
+                was created.
             UnsupportedByBrokerError: ``attributes`` were given and a broker is older than 5.0. Nothing was
                 created.
             SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
                 error is raised.
         """
+        check_flag(exist_ok, "exist_ok")
         client = self._client
         name_on_wire = client.namespace.wrap_group(check_group(group))
         wanted = optional(check_settings, attributes, "attributes") or {}
@@ -208,17 +221,26 @@ class Groups(Operations):
             consume_enable=check_flag(consume_enable, "consume_enable"),
             consume_broadcast_enable=check_flag(broadcast_enable, "broadcast_enable"),
             consume_message_orderly=check_flag(orderly, "orderly"),
-            retry_max_times=check_count(retries, "retries", lowest=-1),
+            retry_max_times=check_count(max_reconsume_times, "max_reconsume_times", lowest=-1),
             retry_queue_nums=check_count(retry_queues, "retry_queues", lowest=0),
             attributes=encode_group_changes(wanted),
         )
         selected = await self._select_brokers(brokers, cluster)
         await require_attribute_support(client, selected, wanted, "group")
         tables = await query_each(selected, lambda name: group_configs(client, any_address(selected[name])))
-        if existing := [name for name, table in tables.values.items() if name_on_wire in table]:
-            raise GroupExistsError(group, existing)
+        existing = {
+            name: GroupSettings._of(table[name_on_wire])
+            for name, table in tables.values.items()
+            if name_on_wire in table
+        }
+        if existing and not exist_ok:
+            raise AlreadyExistsError("group", group, tuple(existing))
+        require_same("group", group, existing, group_values(config, wanted))
+        missing = {name: table for name, table in tables.values.items() if name not in existing}
         created = await change_each_queried(
-            tables, lambda name, _: self._put(selected[name], config), f"creating group {group!r}"
+            PartialResults(missing, tables.failures),
+            lambda name, _: self._put(selected[name], config),
+            f"creating group {group!r}",
         )
         return tuple(created)
 
@@ -229,7 +251,7 @@ class Groups(Operations):
         consume_enable: bool | None = None,
         broadcast_enable: bool | None = None,
         orderly: bool | None = None,
-        retries: int | None = None,
+        max_reconsume_times: int | None = None,
         retry_queues: int | None = None,
         attributes: Mapping[str, str | None] | None = None,
         brokers: Iterable[str] | None = None,
@@ -241,7 +263,8 @@ class Groups(Operations):
             consume_enable: whether the group may consume.
             broadcast_enable: whether the group may consume by broadcasting.
             orderly: whether the group consumes in order (5.x).
-            retries: redeliveries of a message until it becomes a dead letter.
+            max_reconsume_times: redeliveries of a message until it becomes a dead letter (retryMaxTimes).
+                The ``max_reconsume_times`` of a push consumer takes precedence.
             retry_queues: number of queues of the group's retry topic.
             attributes: further settings (5.x), such as ``{"priority.factor": "50"}``. The value None removes
                 an attribute.
@@ -263,7 +286,7 @@ class Groups(Operations):
             "consume_enable": optional(check_flag, consume_enable, "consume_enable"),
             "consume_broadcast_enable": optional(check_flag, broadcast_enable, "broadcast_enable"),
             "consume_message_orderly": optional(check_flag, orderly, "orderly"),
-            "retry_max_times": optional(check_count, retries, "retries", lowest=-1),
+            "retry_max_times": optional(check_count, max_reconsume_times, "max_reconsume_times", lowest=-1),
             "retry_queue_nums": optional(check_count, retry_queues, "retry_queues", lowest=0),
         }
         new_values = {name: value for name, value in changes.items() if value is not None}
@@ -273,7 +296,7 @@ class Groups(Operations):
             applied = without_needless_removals(wanted, old.attributes)
             new = msgspec.structs.replace(old, attributes=encode_group_changes(applied), **new_values)
             await self._put(broker, new)
-            return GroupSettings.of(
+            return GroupSettings._of(
                 msgspec.structs.replace(new, attributes=apply_changes(applied, old.attributes))
             )
 
@@ -371,7 +394,7 @@ class Groups(Operations):
 
 
 def _summary(
-    client: Client,
+    client: ClientCore,
     group: str,
     brokers: Iterable[str],
     states: Sequence[tuple[ConsumeStats, ConsumerConnection | None]],

@@ -1,4 +1,4 @@
-"""Values that describe messages: listings, the tracks of groups, the traces of clients."""
+"""Values that describe messages: listings, the tracks of groups, the traces of clients, dead letters."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ import attrs
 from rocketmq_py.admin.fan_out import Listing
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.names import DEAD_LETTER_PREFIX
+from rocketmq_py.property_names import (
+    DEAD_LETTER_ORIGIN_MESSAGE_ID,
+    DEAD_LETTER_REASON,
+    ORIGIN_MESSAGE_ID,
+)
 
 
 class TrackType(enum.StrEnum):
@@ -108,7 +114,7 @@ class TraceEvent:
         client: the client's address, ``host:port``.
         cost_ms: duration, milliseconds. None if it has not ended or is unknown.
         success: whether it succeeded. None if it has not ended.
-        retries: number of earlier deliveries to the group that failed.
+        reconsume_times: number of earlier deliveries to the group that failed.
         detail: the outcome of a handler's call (SUCCESS, TIME_OUT, EXCEPTION, RETURN_NULL, FAILED) or of a
             transaction (COMMIT_MESSAGE, ROLLBACK_MESSAGE, UNKNOW). None for other events.
         broker: the address of the broker that the message was sent to, ``host:port``. None for other events.
@@ -120,7 +126,7 @@ class TraceEvent:
     client: str
     cost_ms: int | None = None
     success: bool | None = None
-    retries: int = 0
+    reconsume_times: int = 0
     detail: str | None = None
     broker: str | None = None
 
@@ -162,3 +168,55 @@ class DirectConsumeResult:
     def success(self) -> bool:
         """Whether the member consumed the message."""
         return self.result in ("CR_SUCCESS", "CR_COMMIT")
+
+
+@attrs.frozen
+class DeadLetter:
+    """A message that a group failed on too often.
+
+    Attributes:
+        message: the message in the dead-letter topic. It has the ``message_id`` of the original message.
+        origin_topic: the topic that the message was sent to. None if its properties do not contain it.
+        resent_ms: when it was first sent again, epoch milliseconds. None if it was not, or if the message
+            that was sent again has expired. Brokers find that message by their index (messageIndexEnable).
+    """
+
+    message: ReceivedMessage
+    origin_topic: str | None = None
+    resent_ms: int | None = None
+
+    @property
+    def group(self) -> str:
+        """The group that failed on the message."""
+        return self.message.topic.removeprefix(DEAD_LETTER_PREFIX)
+
+    @property
+    def origin_message_id(self) -> str | None:
+        """The offset message id of the original message. None if its properties do not contain it."""
+        properties = self.message.properties
+        return properties.get(ORIGIN_MESSAGE_ID) or properties.get(DEAD_LETTER_ORIGIN_MESSAGE_ID)
+
+    @property
+    def reason(self) -> str | None:
+        """Why a consumer moved it here without retries, or None (the property ``DLQ_REASON``)."""
+        return self.message.properties.get(DEAD_LETTER_REASON)
+
+
+@attrs.frozen(kw_only=True)
+class DeadLetterListing(Listing[DeadLetter]):
+    """The newest dead letters of a group.
+
+    Attributes:
+        letters: the dead letters, oldest first.
+        total: the number of dead letters on the brokers that answered, including those not listed.
+        failures: the error of each broker that did not answer, by its name, and those of letters for which
+            a broker did not say whether they were sent again, by their ``offset_message_id``.
+    """
+
+    letters: tuple[DeadLetter, ...]
+    total: int
+    failures: Mapping[str, RocketMQError]
+
+    @property
+    def _items(self) -> tuple[DeadLetter, ...]:
+        return self.letters

@@ -44,7 +44,6 @@ from rocketmq_py.protocol.bodies import (
     GroupList,
 )
 from rocketmq_py.protocol.headers import ConsumeMessageDirectlyRequest, QueryTopicConsumeByWhoRequest
-from rocketmq_py.protocol.message_id import OffsetMessageId
 from rocketmq_py.protocol.subscription import make_subscription, matches
 from rocketmq_py.protocol.trace import (
     ConsumeEndTrace,
@@ -70,7 +69,10 @@ class Messages(Operations):
     """
 
     async def get(self, message_id: str, *, topic: str | None = None) -> ReceivedMessage | None:
-        """Return a message by either of its ids, or None. Java: ``queryMsgById``, ``queryMsgByUniqueKey``.
+        """Return a message by either of its ids, or None.
+
+        Java: ``queryMsgById``. Java: ``queryMsgByUniqueKey``. Java: ``viewMessage``.
+        Java: ``queryMessageByUniqKey``.
 
         Args:
             message_id: the id that the broker gave (``offset_message_id``) or, with a ``topic``, the id that
@@ -84,8 +86,11 @@ class Messages(Operations):
         """
         check_not_blank(message_id, "message_id")
         optional(check_topic, topic, "topic")
-        if topic is None or await self._is_offset_message_id(message_id):
+        try:
             return await find_by_offset_id(self._client, message_id, topic)
+        except ConfigurationError:  # no broker of this cluster gave the id
+            if topic is None:
+                raise
         return await find_by_unique_id(self._client, topic, message_id)
 
     async def find(
@@ -97,7 +102,10 @@ class Messages(Operations):
         begin_ms: int = 0,
         end_ms: int = END_OF_TIME_MS,
     ) -> MessageListing:
-        """Return the newest messages of a topic that have a key, oldest first. Java: ``queryMsgByKey``.
+        """Return the newest messages of a topic that have a key, oldest first.
+
+        Java: ``queryMsgByKey``. Java: ``queryMessage``. Brokers index a message shortly after it can be
+        consumed.
 
         Args:
             topic: the topic.
@@ -213,15 +221,6 @@ class Messages(Operations):
             spent_ms=result.spent_time_mills,
             orderly=result.order,
         )
-
-    async def _is_offset_message_id(self, message_id: str) -> bool:
-        """Return whether a broker of this cluster gave an id. Such an id contains the broker's address."""
-        try:
-            parsed = OffsetMessageId.parse(message_id)
-        except ConfigurationError:
-            return False
-        brokers = (await self._select_brokers()).values()
-        return any(parsed.is_of(address) for one in brokers for address in one.broker_addrs.values())
 
     async def _groups_of_topic(
         self, topic: str, brokers: Mapping[str, BrokerData]
@@ -365,6 +364,9 @@ def _consumer_event(call: _ConsumerCall) -> TraceEvent:
         )
     if start is not None:
         event = attrs.evolve(
-            event, time_ms=start.timestamp_ms, group=start.group or event.group, retries=start.retries
+            event,
+            time_ms=start.timestamp_ms,
+            group=start.group or event.group,
+            reconsume_times=start.retries,
         )
     return event

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import TypeAlias
 
 import attrs
 
+from rocketmq_py.admin.errors import GroupNotFoundError
 from rocketmq_py.admin.fan_out import PartialResults, query_each, require_all
 from rocketmq_py.admin.group_state import consume_stats, group_connections
 from rocketmq_py.admin.operations import (
-    VERSION_5_0,
     Operations,
     any_address,
-    broker_version,
     call_broker,
     master_address,
 )
-from rocketmq_py.arguments import check_flag, check_instance, check_integer, optional
-from rocketmq_py.codes import ResponseCode, version_name
+from rocketmq_py.arguments import check_flag, optional
+from rocketmq_py.client.features import OFFSET_RESETS
+from rocketmq_py.codes import ResponseCode, version_name, version_ordinal
 from rocketmq_py.consumer.read.offset_queries import check_offsets
-from rocketmq_py.errors import (
-    AccessDeniedError,
-    BrokerError,
-    ConfigurationError,
-    GroupNotFoundError,
-    RocketMQError,
-    UnsupportedByBrokerError,
-)
+from rocketmq_py.errors import AccessDeniedError, BrokerError, RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX, check_group, check_topic
+from rocketmq_py.position import Position, PositionKind, check_position
 from rocketmq_py.protocol.bodies import BrokerData, TopicOffset, TopicStats, read_properties
 from rocketmq_py.protocol.headers import (
     GetBrokerConfigRequest,
     GetTopicStatsInfoRequest,
+    InvokeBrokerToGetConsumerStatusRequest,
     InvokeBrokerToResetOffsetRequest,
     OffsetAnswer,
     QueryConsumerOffsetRequest,
@@ -45,70 +41,14 @@ LATEST_MS = -1
 """The timestamp that means a queue's end in INVOKE_BROKER_TO_RESET_OFFSET."""
 
 
-class _Kind(enum.Enum):
-    EARLIEST = "earliest"
-    LATEST = "latest"
-    TIME = "time"
-    OFFSET = "offset"
-    GROUP = "group"
-    QUEUES = "queues"
-
-
 @attrs.frozen
-class ResetTo:
-    """The target of an offset reset. Create it with one of the class methods.
+class _OffsetsOfGroup:
+    """The target of a reset to the offsets of another group. Queues where it has none do not change."""
 
-    An offset outside of a queue's range becomes the nearest one in it.
-    """
+    group: str
 
-    _kind: _Kind
-    _number: int = 0
-    _group: str = ""
-    _queues: Mapping[MessageQueue, int] = attrs.field(factory=dict)
 
-    @classmethod
-    def earliest(cls) -> ResetTo:
-        """The oldest message of each queue."""
-        return cls(_Kind.EARLIEST)
-
-    @classmethod
-    def latest(cls) -> ResetTo:
-        """The end of each queue. The backlog is skipped."""
-        return cls(_Kind.LATEST)
-
-    @classmethod
-    def at(cls, timestamp_ms: int) -> ResetTo:
-        """The first message stored at a time or later, epoch milliseconds. 4.x may use the message before."""
-        return cls(_Kind.TIME, check_integer(timestamp_ms, "timestamp_ms", lowest=0))
-
-    @classmethod
-    def offset(cls, offset: int) -> ResetTo:
-        """The same offset in each queue."""
-        return cls(_Kind.OFFSET, check_integer(offset, "offset", lowest=0))
-
-    @classmethod
-    def as_group(cls, group: str) -> ResetTo:
-        """The offsets of another group. Queues where it has none do not change."""
-        return cls(_Kind.GROUP, group=check_group(group))
-
-    @classmethod
-    def queues(cls, offsets: Mapping[MessageQueue, int]) -> ResetTo:
-        """An offset for each queue. Other queues do not change."""
-        return cls(_Kind.QUEUES, queues=check_offsets(offsets))
-
-    @classmethod
-    def of(cls, to: ResetTo | str) -> ResetTo:
-        """Return the target for ``"earliest"`` or ``"latest"``. A ResetTo is returned unchanged."""
-        if to in (_Kind.EARLIEST.value, _Kind.LATEST.value):
-            return cls(_Kind(to))
-        if isinstance(to, str):
-            raise ConfigurationError(f"to is {to!r}; it must be 'earliest', 'latest' or a ResetTo")
-        return check_instance(to, "to", ResetTo)
-
-    @property
-    def timestamp_ms(self) -> int | None:
-        """The equivalent timestamp in a request. None if there is none."""
-        return {_Kind.EARLIEST: 0, _Kind.LATEST: LATEST_MS, _Kind.TIME: self._number}.get(self._kind)
+_Target: TypeAlias = Position | Mapping[MessageQueue, int] | _OffsetsOfGroup
 
 
 @attrs.frozen(kw_only=True)
@@ -138,19 +78,27 @@ class Offsets(Operations):
     """
 
     async def reset(
-        self, group: str, topic: str | None, to: ResetTo | str, *, dry_run: bool = False
+        self,
+        group: str,
+        topic: str | None,
+        to: Position | str | Mapping[MessageQueue, int],
+        *,
+        dry_run: bool = False,
     ) -> tuple[OffsetReset, ...]:
         """Reset a group's offsets in one topic, or in all topics that it consumes.
 
-        Java: ``resetOffsetByTimestamp``, ``resetOffsetByQueueId``.
+        Java: ``resetOffsetByTimestamp``, ``resetOffsetByQueueId``. Java: ``skipAccumulatedMessage``.
 
         While members run, brokers support a reset to earliest, latest or a time. Brokers with
-        useServerSideResetOffset, the default from 5.2 on, support any reset.
+        useServerSideResetOffset, the default from 5.2 on, support any reset. Consumers of this library that
+        pull notice it at once, others when their long poll ends: after up to 15 seconds without new messages.
 
         Args:
             group: the group.
             topic: the topic. None for all topics that the group has offsets in.
-            to: a ResetTo, ``"earliest"`` or ``"latest"``.
+            to: any Position, ``"earliest"`` or ``"latest"``, which skips the backlog. Or an offset for each
+                queue: other queues do not change. An offset outside of a queue's range becomes the nearest
+                one in it. For a time, 4.x brokers may choose the message before.
             dry_run: whether to only return the changes without making them.
 
         Returns:
@@ -166,10 +114,15 @@ class Offsets(Operations):
                 error is raised. If ``topic`` is None, a broker that failed for one topic counts as failed,
                 and ``failures`` also has the topics without a route, by name.
         """
-        return await self._reset_all(group, group, topic, ResetTo.of(to), dry_run=dry_run)
+        if isinstance(to, Mapping):
+            target: _Target = check_offsets(to, "to")
+        else:
+            now_ms = self._client.now_ms()
+            target = check_position(to, "to", now_ms=now_ms, or_else="a mapping of MessageQueue to int")
+        return await self._reset_all(group, group, topic, target, dry_run=dry_run)
 
     async def _reset(
-        self, group: str, topic: str, to: ResetTo, *, dry_run: bool
+        self, group: str, topic: str, to: _Target, *, dry_run: bool
     ) -> PartialResults[str, tuple[OffsetReset, ...]]:
         """Reset a group in one topic. Return the resets by broker."""
         route = await self._client.name_servers.route(topic)
@@ -181,15 +134,6 @@ class Offsets(Operations):
             planned.values, lambda name: self._apply(group, topic, to, brokers[name], planned.values[name])
         )
         return PartialResults(applied.values, {**planned.failures, **applied.failures})
-
-    async def skip(
-        self, group: str, topic: str | None = None, *, dry_run: bool = False
-    ) -> tuple[OffsetReset, ...]:
-        """Skip a group's backlog in one topic, or in all topics that it consumes.
-
-        Java: ``skipAccumulatedMessage``. Arguments, result and errors are those of :meth:`reset`.
-        """
-        return await self._reset_all(group, group, topic, ResetTo.latest(), dry_run=dry_run)
 
     async def clone(
         self, source: str, target: str, topic: str | None = None, *, dry_run: bool = False
@@ -206,7 +150,7 @@ class Offsets(Operations):
         """
         check_group(source, "source")
         check_group(target, "target")
-        return await self._reset_all(target, source, topic, ResetTo.as_group(source), dry_run=dry_run)
+        return await self._reset_all(target, source, topic, _OffsetsOfGroup(source), dry_run=dry_run)
 
     async def topics(self, group: str) -> tuple[str, ...]:
         """Return the topics that a group has offsets in, without its retry topic.
@@ -239,7 +183,7 @@ class Offsets(Operations):
         return tuple(found)
 
     async def _reset_all(
-        self, group: str, source: str, topic: str | None, to: ResetTo, *, dry_run: bool
+        self, group: str, source: str, topic: str | None, to: _Target, *, dry_run: bool
     ) -> tuple[OffsetReset, ...]:
         """Reset a group in one topic, or in all topics that ``source`` has offsets in.
 
@@ -271,7 +215,7 @@ class Offsets(Operations):
         succeeded = {name: tuple(some) for name, some in sorted(resets.items()) if name not in failures}
         return _merged_resets(require_all(PartialResults(succeeded, failures), f"resetting group {group!r}"))
 
-    async def _plan(self, group: str, topic: str, to: ResetTo, broker: BrokerData) -> tuple[OffsetReset, ...]:
+    async def _plan(self, group: str, topic: str, to: _Target, broker: BrokerData) -> tuple[OffsetReset, ...]:
         """Return the resets to make on one broker."""
         client = self._client
         answer = await call_broker(client, any_address(broker), GetTopicStatsInfoRequest(topic=topic))
@@ -292,24 +236,26 @@ class Offsets(Operations):
         return tuple(resets)
 
     async def _target_offset(
-        self, to: ResetTo, queue: MessageQueue, bounds: TopicOffset, broker: BrokerData
+        self, to: _Target, queue: MessageQueue, bounds: TopicOffset, broker: BrokerData
     ) -> int | None:
         """Return a queue's target offset, None if the queue does not change."""
-        match to._kind:
-            case _Kind.EARLIEST:
+        match to:
+            case _OffsetsOfGroup():
+                return await self._committed(to.group, queue, broker)
+            case Mapping():
+                return to.get(queue)
+            case Position(kind=PositionKind.EARLIEST):
                 return bounds.min_offset
-            case _Kind.LATEST:
+            case Position(kind=PositionKind.LATEST):
                 return bounds.max_offset
-            case _Kind.TIME:
-                header = SearchOffsetRequest(topic=queue.topic, queue_id=queue.queue_id, timestamp=to._number)
+            case Position(kind=PositionKind.OFFSET):
+                return to.value
+            case Position(kind=PositionKind.LAST):
+                return bounds.max_offset - to.value
+            case _:
+                header = SearchOffsetRequest(topic=queue.topic, queue_id=queue.queue_id, timestamp=to.value)
                 answer = await call_broker(self._client, any_address(broker), header)
                 return OffsetAnswer.from_fields(answer.fields).offset
-            case _Kind.OFFSET:
-                return to._number
-            case _Kind.GROUP:
-                return await self._committed(to._group, queue, broker)
-            case _Kind.QUEUES:
-                return to._queues.get(queue)
 
     async def _committed(self, group: str, queue: MessageQueue, broker: BrokerData) -> int | None:
         header = QueryConsumerOffsetRequest(
@@ -324,31 +270,39 @@ class Offsets(Operations):
         return OffsetAnswer.from_fields(answer.fields).offset
 
     async def _apply(
-        self, group: str, topic: str, to: ResetTo, broker: BrokerData, plan: tuple[OffsetReset, ...]
+        self, group: str, topic: str, to: _Target, broker: BrokerData, plan: tuple[OffsetReset, ...]
     ) -> tuple[OffsetReset, ...]:
         """Make the planned resets on one broker."""
         if not plan:
             return plan
         client, address = self._client, master_address(broker)
-        version = await broker_version(client, address)
-        if version >= VERSION_5_0 and await self._resets_by_itself(address):
+        if await self._resets_by_itself(address):
             await self._reset_queues(group, topic, address, plan)
+            await self._wake_members(group, topic, address)
         elif await group_connections(client, address, group) is None:
             await self._commit(group, topic, address, plan)
-        elif to.timestamp_ms is not None:
+        elif (timestamp_ms := _timestamp_ms(to)) is not None:
             header = InvokeBrokerToResetOffsetRequest(
-                group=group, topic=topic, timestamp=to.timestamp_ms, is_force=True
+                group=group, topic=topic, timestamp=timestamp_ms, is_force=True
             )
             await call_broker(client, address, header)
         else:
-            raise UnsupportedByBrokerError(
-                f"{address} (version {version_name(version)}) does not support resetting group {group!r} to "
-                "given offsets while members run; stop them, or reset to earliest, latest or a time"
-            )
+            raise await self._unsupported(group, address)
         return plan
 
+    async def _unsupported(self, group: str, address: str) -> UnsupportedByBrokerError:
+        """Return the error for a reset to given offsets on a broker that does not reset offsets by itself."""
+        version = await self._client.brokers.version(address)
+        action = f"resetting group {group!r} to given offsets while members run"
+        if version >= version_ordinal("5.1.0"):
+            return UnsupportedByBrokerError(
+                f"broker {address} (version {version_name(version)}) does not support {action}, because its "
+                f"setting useServerSideResetOffset is false. {OFFSET_RESETS.advice}"
+            )
+        return OFFSET_RESETS.unsupported(address, version, name=action)
+
     async def _resets_by_itself(self, address: str) -> bool:
-        """Return whether a broker of 5.x resets offsets by itself (useServerSideResetOffset).
+        """Return whether a broker resets offsets by itself (useServerSideResetOffset, from 5.1.0 on).
 
         Other brokers ignore the queue and the offset of a request. They send their members an offset for each
         queue of the topic, according to the request's timestamp.
@@ -379,6 +333,17 @@ class Offsets(Operations):
                     raise GroupNotFoundError(group, address, self._client.namespace.name) from None
                 raise
 
+    async def _wake_members(self, group: str, topic: str, address: str) -> None:
+        """Make the members of a group notice a reset at once.
+
+        Brokers that reset offsets by themselves tell members with the answer to their next pull. Without new
+        messages a pull is held for 15 seconds. Consumers of this library pull again when they are asked for
+        their offsets. Others, and errors, only mean that it takes longer.
+        """
+        header = InvokeBrokerToGetConsumerStatusRequest(topic=topic, group=group)
+        with suppress(RocketMQError):
+            await call_broker(self._client, address, header)
+
     async def _commit(self, group: str, topic: str, address: str, plan: tuple[OffsetReset, ...]) -> None:
         """Commit the new offset of each queue, in place of the group's members."""
         for reset in plan:
@@ -396,3 +361,16 @@ def _merged_resets(resets: Mapping[str, tuple[OffsetReset, ...]]) -> tuple[Offse
     return tuple(
         sorted((reset for of_broker in resets.values() for reset in of_broker), key=lambda reset: reset.queue)
     )
+
+
+def _timestamp_ms(to: _Target) -> int | None:
+    """Return the timestamp that means a target in a request. None if there is none."""
+    match to:
+        case Position(kind=PositionKind.EARLIEST):
+            return 0
+        case Position(kind=PositionKind.LATEST):
+            return LATEST_MS
+        case Position(kind=PositionKind.TIME):
+            return to.value
+        case _:
+            return None

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping
 
 from rocketmq_py.admin.fan_out import change_each
 from rocketmq_py.arguments import check_text, check_texts, optional
-from rocketmq_py.client import Client
-from rocketmq_py.client.proxies import raise_if_proxy
-from rocketmq_py.codes import RequestCode, ResponseCode, version_name
-from rocketmq_py.errors import BrokerError, ConfigurationError, NoQueueError, UnsupportedByBrokerError
-from rocketmq_py.protocol import headers
+from rocketmq_py.client.core import ClientCore
+from rocketmq_py.client.features import FEATURE_OF_REQUEST, Feature, raise_if_older
+from rocketmq_py.client.proxies import ROUTE_REQUEST, raise_not_offered
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import ConfigurationError, NoQueueError
 from rocketmq_py.protocol.bodies import MASTER_ID, BrokerData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers.base import Request
 from rocketmq_py.remoting.answer_errors import broker_error
-
-VERSION_5_0 = 413
-"""The ordinal of Java's ``MQVersion.V5_0_0``."""
 
 
 class Operations:
@@ -28,11 +24,11 @@ class Operations:
         client: returns the client, or raises ClosedError.
     """
 
-    def __init__(self, client: Callable[[], Client]) -> None:
+    def __init__(self, client: Callable[[], ClientCore]) -> None:
         self._open_client = client
 
     @property
-    def _client(self) -> Client:
+    def _client(self) -> ClientCore:
         return self._open_client()
 
     async def _select_brokers(
@@ -88,7 +84,7 @@ def any_address(broker: BrokerData) -> str:
     return broker.broker_addrs[min(broker.broker_addrs)]
 
 
-async def call_broker(client: Client, address: str, header: Request, body: bytes = b"") -> Command:
+async def call_broker(client: ClientCore, address: str, header: Request, body: bytes = b"") -> Command:
     """Send a request to the broker at ``address`` and return its successful response.
 
     Raises:
@@ -96,39 +92,32 @@ async def call_broker(client: Client, address: str, header: Request, body: bytes
         BrokerError: the broker answered with another error.
         ConnectError and others: as ``BrokerCalls.call`` does.
     """
-    try:
-        return await client.brokers.call(address, header, body)
-    except BrokerError as error:
-        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise
-    raise _unsupported(address, await broker_version(client, address), header)
+    return await client.brokers.call(address, header, body)
 
 
-def _unsupported(address: str, version: int, header: Request) -> UnsupportedByBrokerError:
-    return UnsupportedByBrokerError(
-        f"{address} (version {version_name(version)}) does not support {RequestCode(header.code).name}"
-    )
-
-
-async def call_name_server(client: Client, address: str, header: Request, body: bytes = b"") -> Command:
+async def call_name_server(client: ClientCore, address: str, header: Request, body: bytes = b"") -> Command:
     """Send a request to the name server at ``address`` and return its successful response.
 
     Raises as :func:`call_broker` does.
     """
+    connections, timeout = client.connections, client.settings.request_timeout
+    if header.code in FEATURE_OF_REQUEST:
+        # Every answer contains the version.
+        route = await connections.request(
+            address, ROUTE_REQUEST.code, ROUTE_REQUEST.to_fields(), timeout=timeout
+        )
+        raise_if_older(address, header.code, route.version)
     fields = client.namespace.wrap(header).to_fields()
-    answer = await client.connections.request(
-        address, header.code, fields, body, timeout=client.config.request_timeout
-    )
+    answer = await connections.request(address, header.code, fields, body, timeout=timeout)
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        await raise_if_proxy(client.connections, address, header.code, timeout=client.config.request_timeout)
-        raise _unsupported(address, answer.version, header)
+        await raise_not_offered(connections, address, header.code, answer.version, timeout=timeout)
     if answer.code != ResponseCode.SUCCESS:
         raise broker_error(answer.code, answer.remark, address)
     return answer
 
 
 async def call_all_name_servers(
-    client: Client, header: Request, action: str, body: bytes = b""
+    client: ClientCore, header: Request, action: str, body: bytes = b""
 ) -> Mapping[str, Command]:
     """Send a request to every name server, since they do not share state. Return responses by address.
 
@@ -143,25 +132,15 @@ async def call_all_name_servers(
     )
 
 
-async def broker_version(client: Client, address: str) -> int:
-    """Return the version of the broker at ``address`` as an ordinal. Every response contains it."""
-    connection = await client.connections.get(client.brokers.request_address(address))
-    if not connection.peer_version:
-        with contextlib.suppress(BrokerError):  # an error response contains the version too
-            await client.brokers.call(address, headers.GetBrokerRuntimeInfoRequest())
-    return connection.peer_version
-
-
-async def require_version_5(client: Client, address: str, feature: str) -> None:
-    """Raise UnsupportedByBrokerError if the broker at ``address`` is older than 5.0.
+async def require_feature(client: ClientCore, address: str, feature: Feature, name: str) -> None:
+    """Raise UnsupportedByBrokerError if the broker at ``address`` is too old for a feature.
 
     Args:
         client: the client.
         address: the broker's address.
-        feature: the feature that needs 5.0, for the error.
+        feature: the feature.
+        name: describes the feature more closely, for the error.
     """
-    version = await broker_version(client, address)
-    if version < VERSION_5_0:
-        raise UnsupportedByBrokerError(
-            f"{address} (version {version_name(version)}) does not support {feature}: it needs 5.0 or newer"
-        )
+    version = await client.brokers.version(address)
+    if not feature.is_supported_by(version):
+        raise feature.unsupported(address, version, name=name)

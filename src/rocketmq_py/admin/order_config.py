@@ -11,11 +11,12 @@ from typing import TypeVar
 
 import attrs
 
+from rocketmq_py.admin.errors import SomeBrokersFailedError
 from rocketmq_py.admin.fan_out import query_each, require_all
 from rocketmq_py.admin.operations import call_all_name_servers, call_name_server
-from rocketmq_py.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import BrokerError, ConfigurationError, RocketMQError, SomeBrokersFailedError
+from rocketmq_py.errors import BrokerError, ConfigurationError, RocketMQError
 from rocketmq_py.protocol.bodies import TopicRoute
 from rocketmq_py.protocol.headers import DeleteKvConfigRequest, GetKvConfigRequest, PutKvConfigRequest
 
@@ -48,7 +49,7 @@ def write_queues_of(route: TopicRoute) -> Mapping[str, int]:
 
 
 async def creation_of(
-    client: Client,
+    client: ClientCore,
     topic: str,
     existing: Mapping[str, int],
     selected: Iterable[str],
@@ -69,7 +70,7 @@ async def creation_of(
 
 
 async def alteration_of(
-    client: Client,
+    client: ClientCore,
     topic: str,
     existing: Mapping[str, int],
     selected: Iterable[str],
@@ -102,7 +103,7 @@ async def alteration_of(
 
 
 async def apply_with(
-    client: Client,
+    client: ClientCore,
     topic: str,
     change: OrderConfigChange | None,
     change_brokers: Callable[[], Awaitable[Mapping[str, Changed]]],
@@ -124,13 +125,13 @@ async def apply_with(
         raise
 
 
-def deletion_request(client: Client, topic: str) -> DeleteKvConfigRequest:
+def deletion_request(client: ClientCore, topic: str) -> DeleteKvConfigRequest:
     """Return the request that deletes the order configuration of a topic, if there is one."""
     key = client.namespace.wrap_topic(topic)
     return DeleteKvConfigRequest(kv_namespace=ORDER_CONFIG_NAMESPACE, key=key)
 
 
-async def _read(client: Client, topic: str) -> Mapping[str, int]:
+async def _read(client: ClientCore, topic: str) -> Mapping[str, int]:
     """Return the stored order configuration. Empty if there is none, or if it cannot be parsed.
 
     Name servers that do not answer are ignored, unless none answers.
@@ -153,7 +154,7 @@ async def _read(client: Client, topic: str) -> Mapping[str, int]:
     return next(filter(None, answers.values()), {})
 
 
-async def _store(client: Client, topic: str, counts: Mapping[str, int]) -> None:
+async def _store(client: ClientCore, topic: str, counts: Mapping[str, int]) -> None:
     """Store an order configuration. Delete it if it is empty."""
     what = f"the order configuration of topic {topic!r}"
     if not counts:

@@ -79,7 +79,7 @@ class TopicSettings:
     attributes: Mapping[str, str] = attrs.field(factory=dict)
 
     @classmethod
-    def of(cls, config: TopicConfig) -> TopicSettings:
+    def _of(cls, config: TopicConfig) -> TopicSettings:
         """Return the settings in a broker's response."""
         return cls(
             read_queues=config.read_queue_nums,
@@ -88,6 +88,16 @@ class TopicSettings:
             order=config.order,
             attributes=dict(config.attributes),
         )
+
+
+def unread_queues_of(topic: str, brokers: Mapping[str, TopicSettings]) -> tuple[MessageQueue, ...]:
+    """Return the queues of a topic that producers write, but consumers do not read."""
+    return tuple(
+        MessageQueue(topic, name, queue_id)
+        for name, settings in brokers.items()
+        if settings.permission.bits & WRITABLE
+        for queue_id in range(settings.read_queues, settings.write_queues)
+    )
 
 
 def _type_of(brokers: Mapping[str, TopicSettings]) -> str:
@@ -163,7 +173,7 @@ class TopicQueue:
     last_message_ms: int | None
 
     @classmethod
-    def of(cls, topic: str, queue: MessageQueue, offset: TopicOffset) -> TopicQueue:
+    def _of(cls, topic: str, queue: MessageQueue, offset: TopicOffset) -> TopicQueue:
         """Return a queue in a broker's response.
 
         Args:
@@ -220,6 +230,11 @@ class TopicDescription:
     def messages(self) -> int:
         """The number of messages."""
         return sum(queue.messages for queue in self.queues)
+
+    @property
+    def unread_queues(self) -> tuple[MessageQueue, ...]:
+        """The queues that producers write, but consumers do not read."""
+        return unread_queues_of(self.topic, self.brokers)
 
     @property
     def last_message_ms(self) -> int | None:

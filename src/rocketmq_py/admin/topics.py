@@ -14,6 +14,8 @@ from rocketmq_py.admin.attributes import (
     require_attribute_support,
     without_needless_removals,
 )
+from rocketmq_py.admin.errors import AlreadyExistsError
+from rocketmq_py.admin.existing import require_same, topic_values
 from rocketmq_py.admin.fan_out import change_each, query_each, require_all
 from rocketmq_py.admin.operations import (
     Operations,
@@ -48,12 +50,7 @@ from rocketmq_py.arguments import (
     optional,
 )
 from rocketmq_py.client.namespace import users_topics
-from rocketmq_py.errors import (
-    ConfigurationError,
-    TopicExistsError,
-    TopicNotFoundError,
-    UnsupportedByBrokerError,
-)
+from rocketmq_py.errors import ConfigurationError, TopicNotFoundError, UnsupportedByBrokerError
 from rocketmq_py.names import DEFAULT_TOPIC, check_count, check_topic, is_system_topic
 from rocketmq_py.protocol.bodies import (
     BrokerData,
@@ -101,7 +98,7 @@ class Topics(Operations):
         topics = []
         for name in names:
             settings = {
-                broker: TopicSettings.of(table[name])
+                broker: TopicSettings._of(table[name])
                 for broker, table in answers.values.items()
                 if name in table
             }
@@ -149,6 +146,7 @@ class Topics(Operations):
         attributes: Mapping[str, str] | None = None,
         brokers: Iterable[str] | None = None,
         cluster: str | None = None,
+        exist_ok: bool = False,
     ) -> tuple[str, ...]:
         """Create a topic. Java: ``updateTopic``.
 
@@ -165,6 +163,8 @@ class Topics(Operations):
             attributes: further settings (5.x), such as ``{"cleanup.policy": "COMPACTION"}``.
             brokers: the names of the brokers to create it on. None for all.
             cluster: create it only on the brokers of this cluster. None for all.
+            exist_ok: whether it is no error if brokers have the topic already with these settings, so that
+                the call can be repeated. It is created on the others.
 
         Returns:
             The names of the brokers that the topic was created on.
@@ -172,13 +172,16 @@ class Topics(Operations):
         Raises:
             ConfigurationError: the name, a number or an attribute is not allowed, or a broker or the cluster
                 does not exist.
-            TopicExistsError: one of the brokers already has the topic. Change it with :meth:`alter`.
+            AlreadyExistsError: one of the brokers already has the topic. Change it with :meth:`alter`. With
+                ``exist_ok``, one of them has it with other settings, and ``differences`` says which. Nothing
+                was created.
             UnsupportedByBrokerError: a message type or attributes were given and a broker is older than 5.0.
                 Nothing was created.
             SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
                 error is raised.
         """
         _check_name(topic)
+        check_flag(exist_ok, "exist_ok")
         check_count(queues, "queues")
         config = TopicConfig(
             topic_name=topic,
@@ -193,7 +196,18 @@ class Topics(Operations):
             wanted[TYPE_ATTRIBUTE] = kind
         selected = await self._select_brokers(brokers, cluster)
         changes = encode_topic_changes(wanted)
-        existing = await self._existing_queues(topic, selected)
+        existing = await self._existing_queues(topic)
+        if found := sorted(existing.keys() & selected.keys()):
+            if not exist_ok:
+                raise AlreadyExistsError("topic", topic, found)
+            settings = require_all(
+                await query_each(found, lambda name: self._settings(topic, selected[name])),
+                f"reading the settings of topic {topic!r}",
+            )
+            require_same("topic", topic, settings, topic_values(config, wanted))
+            selected = {name: broker for name, broker in selected.items() if name not in found}
+            if not selected:
+                return ()
         await require_attribute_support(self._client, selected, wanted, "topic")
         order_change = await creation_of(
             self._client, topic, existing, selected, order=order, write_queues=config.write_queue_nums
@@ -274,20 +288,21 @@ class Topics(Operations):
             self._client, topic, write_queues_of(route), selected, order=order, write_queues=write_queues
         )
 
-        async def change(name: str) -> TopicConfig:
+        async def change(name: str) -> TopicSettings:
             old = await self._topic_config(topic, selected[name])
             # The lowest bit, for topics created from this one, stays as it is.
             perm = old.perm if new_permission is None else old.perm & 1 | new_permission.bits
             new = msgspec.structs.replace(old, perm=perm, **new_values)
             applied = without_needless_removals(wanted, old.attributes)
             await self._put_topic_config(selected[name], new, encode_topic_changes(applied))
-            return msgspec.structs.replace(new, attributes=apply_changes(applied, old.attributes))
+            return TopicSettings._of(
+                msgspec.structs.replace(new, attributes=apply_changes(applied, old.attributes))
+            )
 
-        async def change_brokers() -> Mapping[str, TopicConfig]:
+        async def change_brokers() -> Mapping[str, TopicSettings]:
             return await change_each(selected, change, f"changing topic {topic!r}")
 
-        new_configs = await apply_with(self._client, topic, order_change, change_brokers)
-        return {name: TopicSettings.of(config) for name, config in new_configs.items()}
+        return await apply_with(self._client, topic, order_change, change_brokers)
 
     async def delete(self, topic: str) -> tuple[str, ...]:
         """Delete a topic and its messages on all brokers that have it, then on all name servers.
@@ -345,13 +360,16 @@ class Topics(Operations):
             config = TopicConfig.decode(answer.body)
         return msgspec.structs.replace(config, topic_name=topic)
 
+    async def _settings(self, topic: str, broker: BrokerData) -> TopicSettings:
+        return TopicSettings._of(await self._topic_config(topic, broker))
+
     async def _settings_and_queues(
         self, topic: str, broker: BrokerData
     ) -> tuple[TopicSettings, tuple[TopicQueue, ...]]:
-        settings = TopicSettings.of(await self._topic_config(topic, broker))
+        settings = await self._settings(topic, broker)
         answer = await call_broker(self._client, any_address(broker), GetTopicStatsInfoRequest(topic=topic))
         table = TopicStats.decode(answer.body).offset_table
-        queues = [TopicQueue.of(topic, queue, offset) for queue, offset in table.items()]
+        queues = [TopicQueue._of(topic, queue, offset) for queue, offset in table.items()]
         return settings, tuple(sorted(queues, key=lambda one: one.queue.queue_id))
 
     async def _put_topic_config(self, broker: BrokerData, config: TopicConfig, changes: str | None) -> None:
@@ -366,20 +384,14 @@ class Topics(Operations):
             order=config.order,
             attributes=changes,
         )
-        await call_broker(self._client, master_address(broker), header)
+        await self._client.brokers.change_topic(master_address(broker), header)
 
-    async def _existing_queues(self, topic: str, selected: Iterable[str]) -> Mapping[str, int]:
-        """Return the number of write queues on each broker that has a topic.
-
-        Raises TopicExistsError if a selected broker has it.
-        """
+    async def _existing_queues(self, topic: str) -> Mapping[str, int]:
+        """Return the number of write queues on each broker that has a topic."""
         try:
-            queues = write_queues_of(await self._client.name_servers.route(topic))
+            return write_queues_of(await self._client.name_servers.route(topic))
         except TopicNotFoundError:
             return {}
-        if existing := sorted(queues.keys() & set(selected)):
-            raise TopicExistsError(topic, existing)
-        return queues
 
 
 def _check_name(topic: str) -> None:

@@ -20,21 +20,18 @@ objects that the parent opened raise ClosedError.
 from rocketmq_py.aio.admin import Admin
 from rocketmq_py.aio.client import Client
 from rocketmq_py.aio.consumer import LitePullConsumer, PopConsumer, PushConsumer
-from rocketmq_py.aio.lite_consumer import LiteConsumer, LitePushConsumer
-from rocketmq_py.aio.producer import BatchingProducer, Producer, TransactionProducer
-from rocketmq_py.aio.reader import MessageStream, PullResultStream, Reader
+from rocketmq_py.aio.lite_topic_consumer import LiteTopicConsumer, LiteTopicPushConsumer
+from rocketmq_py.aio.producer import Producer, TransactionProducer
+from rocketmq_py.aio.reader import Reader
 
 __all__ = [
     "Admin",
-    "BatchingProducer",
     "Client",
-    "LiteConsumer",
     "LitePullConsumer",
-    "LitePushConsumer",
-    "MessageStream",
+    "LiteTopicConsumer",
+    "LiteTopicPushConsumer",
     "PopConsumer",
     "Producer",
-    "PullResultStream",
     "PushConsumer",
     "Reader",
     "TransactionProducer",

@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from rocketmq_py import consumer
 from rocketmq_py.aio.generated_methods import LitePullConsumerMethods, PopConsumerMethods, PushConsumerMethods
-from rocketmq_py.aio.handler_tasks import HandlerOnLoop
+from rocketmq_py.aio.handler_tasks import HandlerInThreads, HandlerOnLoop
 from rocketmq_py.aio.hosted import Hosted
-from rocketmq_py.callables import check_methods
-from rocketmq_py.client.config import ClientConfig
+from rocketmq_py.arguments import Duration
+from rocketmq_py.callables import check_methods, is_async
+from rocketmq_py.client.settings import ClientSettings
+from rocketmq_py.client.shown_settings import takes_settings
+from rocketmq_py.client.user_functions import call_user_function
 from rocketmq_py.consumer import (
     AssignmentListener,
     ConsumerHook,
     ConsumerStatistics,
-    LitePullConsumerConfig,
     LitePullConsumerOptions,
-    PopConsumerConfig,
     PopConsumerOptions,
     PoppedMessage,
-    PushConsumerConfig,
     PushConsumerOptions,
 )
 from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES
+from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerSettings
 from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
+from rocketmq_py.consumer.pop.settings import PopConsumerSettings
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
-from rocketmq_py.handoff.hosted import ForwardingListener, Target
+from rocketmq_py.consumer.settings import PushConsumerSettings
+from rocketmq_py.handoff.hosted import Target
 from rocketmq_py.handoff.undelivered_messages import Fetch, Undelivered, UndeliveredPolls
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
@@ -40,6 +43,20 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class _ListenerOnLoop(AssignmentListener):
+    """Calls two functions in place of the methods of a user's listener."""
+
+    def __init__(self, on_assigned: Callable[..., Any], on_revoked: Callable[..., Any]) -> None:
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+
+    async def on_assigned(self, queues: list[MessageQueue]) -> None:
+        await call_user_function(self._on_assigned, queues, abandon_on_cancel=True)
+
+    async def on_revoked(self, queues: list[MessageQueue]) -> None:
+        await call_user_function(self._on_revoked, queues, abandon_on_cancel=True)
 
 
 class BaseConsumer(Hosted[Target]):
@@ -52,11 +69,13 @@ class BaseConsumer(Hosted[Target]):
         return remove
 
     def _listener_on_loop(self, listener: AssignmentListener | None) -> AssignmentListener | None:
-        """Return a listener that calls the methods of the user's on the loop of this consumer."""
+        """Return a listener that calls the async methods of the user's on the loop of this consumer."""
         if listener is None:
             return None
         check_methods(listener, "assignment_listener", AssignmentListener)
-        return ForwardingListener(listener, lambda function, queues: self._on_own_loop(function)(queues))
+        return _ListenerOnLoop(
+            self._for_own_loop(listener.on_assigned), self._for_own_loop(listener.on_revoked)
+        )
 
     async def _fetch(
         self, undelivered: Undelivered[Item], function: Callable[[], Awaitable[list[Item]]]
@@ -81,10 +100,10 @@ class BaseConsumer(Hosted[Target]):
 
 
 class ReceivingConsumer(BaseConsumer[Target]):
-    """The base class of PopConsumer and LiteConsumer: the program receives messages and acknowledges each."""
+    """The base class of PopConsumer and LiteTopicConsumer: the program receives and acknowledges messages."""
 
     def holding(
-        self, message: PoppedMessage, *, invisible: float = 60.0
+        self, message: PoppedMessage, *, invisible: Duration = 60.0
     ) -> AbstractAsyncContextManager[None]:
         """Keep a message invisible for as long as the ``async with`` block runs, then acknowledge it.
 
@@ -105,24 +124,44 @@ class HandlerConsumer(BaseConsumer[Target]):
     async def run(self, handle: Handler) -> None:
         """Join the group and call ``handle`` for its messages, until :meth:`stop` or until cancelled.
 
-        Handlers run in at most ``concurrency`` tasks of the running loop, with the context variables of this
-        call. If another task cancels a handler's task, the handler has failed and its message is delivered
-        again. Results and exceptions of handlers, errors and cancellation are as for the trio consumer.
+        Async handlers run in at most ``concurrency`` tasks of the running loop, plain ones in as many worker
+        threads, all with the context variables of this call. If another task cancels a handler's task, the
+        handler has failed and its message is delivered again. Results and exceptions of handlers, errors and
+        cancellation are as for the trio consumer.
         """
         self._check_open()
-        on_loop = HandlerOnLoop(prepare_handler(handle, self._any_target.config))
+        handle = prepare_handler(handle, self._any_target.settings)
+        adapted = HandlerOnLoop(handle) if is_async(handle) else HandlerInThreads(handle)
         try:
-            await self._call(self._any_target.run, on_loop)
+            await self._call(self._any_target.run, adapted)
         except GeneratorExit:  # the loop is closed, so the tasks cannot be awaited
-            on_loop.tasks.clear()
+            adapted.tasks.clear()
             raise
         finally:
-            if on_loop.tasks:  # they were cancelled when the run ended
-                await asyncio.wait(on_loop.tasks)
+            if adapted.tasks:  # they were cancelled when the run ended
+                await asyncio.wait(adapted.tasks)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None and not isinstance(error, Exception) and self._thread.is_usable:
+            self._thread.post(self._stop_waiting)  # a cancellation or Ctrl-C
+        await super().__aexit__(kind, error, traceback)
+
+    def _close_soon(self) -> None:
+        """Close it without waiting. If the loop is closed, its handlers cannot end."""
+        if self._link.loop.is_closed() and self._thread.is_usable:
+            self._thread.post(self._stop_waiting)
+        super()._close_soon()
+
+    def _stop_waiting(self) -> None:
+        super()._stop_waiting()
+        self._any_target._stop_waiting()
 
 
+@takes_settings(PushConsumerSettings, ClientSettings)
 class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
-    """``rocketmq_py.PushConsumer`` for asyncio: the loop calls handlers.
+    """``rocketmq_py.PushConsumer`` for asyncio: async handlers run on the loop, plain ones in threads.
 
     ::
 
@@ -130,18 +169,15 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
             consumer.subscribe("TopicTest", "A || B")
             await consumer.run(handle)  # async def handle(message): an exception means "deliver again"
 
-    Options, errors and guarantees are those of the trio PushConsumer. The loop calls plain handlers, too:
-    they must not block. Use ``await asyncio.to_thread(...)`` in an async handler for blocking work.
+    Options, errors and guarantees are those of the trio PushConsumer. Plain handlers may block. An async
+    handler costs less per message, because it needs no thread.
 
     Args:
         client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             an open ``rocketmq_py.aio.Client`` to share.
-        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared. Single fields may be
-            given as keywords instead, or in addition.
         group: the consumer group. All members must have the same subscriptions.
-        assignment_listener: the loop awaits its methods when queues are assigned or revoked.
-        rng: the source of randomness, for reproducible tests.
-        **options: the fields of PushConsumerConfig, and those of ClientConfig unless a client is shared.
+        assignment_listener: called when queues are assigned or revoked.
+        **options: the settings of a PushConsumer, and those of a Client unless one is shared.
 
     Raises:
         ConfigurationError: an option is unknown or not valid.
@@ -150,23 +186,20 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
     def __init__(
         self,
         client: str | Client | None = None,
-        *configs: PushConsumerConfig | ClientConfig,
+        *,
         group: str | None = None,
         assignment_listener: AssignmentListener | None = None,
-        rng: random.Random | None = None,
         **options: Unpack[PushConsumerOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
         listener = self._listener_on_loop(assignment_listener)
-        target = consumer.PushConsumer(
-            shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
-        )
+        target = consumer.PushConsumer(shared, group=group, assignment_listener=listener, **options)
         super().__init__(target, parent)
 
     @property
-    def config(self) -> PushConsumerConfig:
+    def settings(self) -> PushConsumerSettings:
         """The settings."""
-        return self._target.config
+        return self._target.settings
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -175,6 +208,7 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
         return queues
 
 
+@takes_settings(LitePullConsumerSettings, ClientSettings)
 class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullConsumer]):
     """``rocketmq_py.LitePullConsumer`` for asyncio: returns messages to polls.
 
@@ -191,12 +225,9 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
     Args:
         client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             an open ``rocketmq_py.aio.Client`` to share.
-        *configs: a LitePullConsumerConfig, and a ClientConfig unless a client is shared. Single fields may be
-            given as keywords instead, or in addition.
         group: the consumer group. All members must have the same subscriptions.
-        assignment_listener: the loop awaits its methods when queues are assigned or revoked.
-        rng: the source of randomness, for reproducible tests.
-        **options: the fields of LitePullConsumerConfig, and those of ClientConfig unless a client is shared.
+        assignment_listener: called when queues are assigned or revoked.
+        **options: the settings of a LitePullConsumer, and those of a Client unless one is shared.
 
     Raises:
         ConfigurationError: an option is unknown or not valid.
@@ -205,30 +236,27 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
     def __init__(
         self,
         client: str | Client | None = None,
-        *configs: LitePullConsumerConfig | ClientConfig,
+        *,
         group: str | None = None,
         assignment_listener: AssignmentListener | None = None,
-        rng: random.Random | None = None,
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
         listener = self._listener_on_loop(assignment_listener)
-        target = consumer.LitePullConsumer(
-            shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
-        )
+        target = consumer.LitePullConsumer(shared, group=group, assignment_listener=listener, **options)
         super().__init__(target, parent)
         self._undelivered: UndeliveredPolls = UndeliveredPolls(target, self._check_open)
 
     @property
-    def config(self) -> LitePullConsumerConfig:
+    def settings(self) -> LitePullConsumerSettings:
         """The settings."""
-        return self._target.config
+        return self._target.settings
 
     async def poll(
         self,
         *,
         max_messages: int = DEFAULT_MAX_MESSAGES,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> list[ReceivedMessage]:
         """Return the next messages, or none after ``timeout``. Acknowledges those of the previous poll.
 
@@ -254,7 +282,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         return bool(self._undelivered)
 
     def _check_open(self) -> None:
-        if not self._target.is_leaving:  # its assignment listener may still commit
+        if not self._target._is_leaving:  # its assignment listener may still commit
             super()._check_open()
 
     @property
@@ -264,6 +292,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         return assignment
 
 
+@takes_settings(PopConsumerSettings, ClientSettings)
 class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
     """``rocketmq_py.PopConsumer`` for asyncio: pops messages, which are invisible to others for a time (5.x).
 
@@ -273,11 +302,8 @@ class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
     Args:
         client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             an open ``rocketmq_py.aio.Client`` to share.
-        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared. Single fields may be
-            given as keywords instead, or in addition.
         group: the consumer group. All members must have the same subscriptions.
-        rng: the source of randomness, for reproducible tests.
-        **options: the fields of PopConsumerConfig, and those of ClientConfig unless a client is shared.
+        **options: the settings of a PopConsumer, and those of a Client unless one is shared.
 
     Raises:
         ConfigurationError: an option is unknown or not valid.
@@ -286,27 +312,26 @@ class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
     def __init__(
         self,
         client: str | Client | None = None,
-        *configs: PopConsumerConfig | ClientConfig,
+        *,
         group: str | None = None,
-        rng: random.Random | None = None,
         **options: Unpack[PopConsumerOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
-        super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), parent)
+        super().__init__(consumer.PopConsumer(shared, group=group, **options), parent)
         self._undelivered: Undelivered[PoppedMessage] = Undelivered(self._check_open)
 
     @property
-    def config(self) -> PopConsumerConfig:
+    def settings(self) -> PopConsumerSettings:
         """The settings."""
-        return self._target.config
+        return self._target.settings
 
     async def receive(
         self,
         topic: str | None = None,
         *,
         max_messages: int = MAX_MESSAGES,
-        invisible: float = 60.0,
-        wait: float = 15.0,
+        invisible: Duration = 60.0,
+        wait: Duration = 15.0,
     ) -> list[PoppedMessage]:
         """Return messages as soon as there are any. A message that is not acknowledged in time comes again.
 

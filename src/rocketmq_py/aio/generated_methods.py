@@ -11,7 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from rocketmq_py import admin, consumer, producer
+from rocketmq_py import consumer, producer
+from rocketmq_py.admin import (
+    Admin,
+    access_control,
+    brokers,
+    clients,
+    dead_letters,
+    groups,
+    lite_topics,
+    messages,
+    offsets,
+    topics,
+)
 from rocketmq_py.aio.forwarding import coroutine
 from rocketmq_py.handoff.hosted import plain, reading
 
@@ -27,97 +39,96 @@ class Operations:
 class Topics(Operations):
     """``admin.topics``."""
 
-    list: Final = coroutine(admin.Topics.list)
-    describe: Final = coroutine(admin.Topics.describe)
-    create: Final = coroutine(admin.Topics.create)
-    alter: Final = coroutine(admin.Topics.alter)
-    delete: Final = coroutine(admin.Topics.delete)
+    list: Final = coroutine(topics.Topics.list)
+    describe: Final = coroutine(topics.Topics.describe)
+    create: Final = coroutine(topics.Topics.create)
+    alter: Final = coroutine(topics.Topics.alter)
+    delete: Final = coroutine(topics.Topics.delete)
 
 
 class Groups(Operations):
     """``admin.groups``."""
 
-    list: Final = coroutine(admin.Groups.list)
-    describe: Final = coroutine(admin.Groups.describe)
-    create: Final = coroutine(admin.Groups.create)
-    alter: Final = coroutine(admin.Groups.alter)
-    delete: Final = coroutine(admin.Groups.delete)
+    list: Final = coroutine(groups.Groups.list)
+    describe: Final = coroutine(groups.Groups.describe)
+    create: Final = coroutine(groups.Groups.create)
+    alter: Final = coroutine(groups.Groups.alter)
+    delete: Final = coroutine(groups.Groups.delete)
 
 
 class Offsets(Operations):
     """``admin.offsets``."""
 
-    reset: Final = coroutine(admin.Offsets.reset)
-    skip: Final = coroutine(admin.Offsets.skip)
-    clone: Final = coroutine(admin.Offsets.clone)
-    topics: Final = coroutine(admin.Offsets.topics)
+    reset: Final = coroutine(offsets.Offsets.reset)
+    clone: Final = coroutine(offsets.Offsets.clone)
+    topics: Final = coroutine(offsets.Offsets.topics)
 
 
 class Messages(Operations):
     """``admin.messages``."""
 
-    get: Final = coroutine(admin.Messages.get)
-    find: Final = coroutine(admin.Messages.find)
-    at: Final = coroutine(admin.Messages.at)
-    tracks: Final = coroutine(admin.Messages.tracks)
-    trace: Final = coroutine(admin.Messages.trace)
-    consume_directly: Final = coroutine(admin.Messages.consume_directly)
+    get: Final = coroutine(messages.Messages.get)
+    find: Final = coroutine(messages.Messages.find)
+    at: Final = coroutine(messages.Messages.at)
+    tracks: Final = coroutine(messages.Messages.tracks)
+    trace: Final = coroutine(messages.Messages.trace)
+    consume_directly: Final = coroutine(messages.Messages.consume_directly)
 
 
 class DeadLetterQueues(Operations):
     """``admin.dead_letters``."""
 
-    list: Final = coroutine(admin.DeadLetterQueues.list)
-    resend: Final = coroutine(admin.DeadLetterQueues.resend)
+    list: Final = coroutine(dead_letters.DeadLetterQueues.list)
+    resend: Final = coroutine(dead_letters.DeadLetterQueues.resend)
 
 
 class Clients(Operations):
     """``admin.clients``."""
 
-    list: Final = coroutine(admin.Clients.list)
-    describe: Final = coroutine(admin.Clients.describe)
+    list: Final = coroutine(clients.Clients.list)
+    describe: Final = coroutine(clients.Clients.describe)
 
 
 class Brokers(Operations):
     """``admin.brokers``."""
 
-    list: Final = coroutine(admin.Brokers.list)
-    describe: Final = coroutine(admin.Brokers.describe)
-    settings: Final = coroutine(admin.Brokers.settings)
-    alter: Final = coroutine(admin.Brokers.alter)
-    wipe_write_permission: Final = coroutine(admin.Brokers.wipe_write_permission)
-    add_write_permission: Final = coroutine(admin.Brokers.add_write_permission)
+    list: Final = coroutine(brokers.Brokers.list)
+    describe: Final = coroutine(brokers.Brokers.describe)
+    settings: Final = coroutine(brokers.Brokers.settings)
+    alter: Final = coroutine(brokers.Brokers.alter)
+    wipe_write_permission: Final = coroutine(brokers.Brokers.wipe_write_permission)
+    add_write_permission: Final = coroutine(brokers.Brokers.add_write_permission)
 
 
 class LiteTopics(Operations):
     """``admin.lite_topics``."""
 
-    brokers: Final = coroutine(admin.LiteTopics.brokers)
-    describe_parent: Final = coroutine(admin.LiteTopics.describe_parent)
-    describe: Final = coroutine(admin.LiteTopics.describe)
-    describe_client: Final = coroutine(admin.LiteTopics.describe_client)
-    lag: Final = coroutine(admin.LiteTopics.lag)
-    offer_again: Final = coroutine(admin.LiteTopics.offer_again)
+    brokers: Final = coroutine(lite_topics.LiteTopics.brokers)
+    describe_parent: Final = coroutine(lite_topics.LiteTopics.describe_parent)
+    describe: Final = coroutine(lite_topics.LiteTopics.describe)
+    describe_client: Final = coroutine(lite_topics.LiteTopics.describe_client)
+    lag: Final = coroutine(lite_topics.LiteTopics.lag)
+    offer_again: Final = coroutine(lite_topics.LiteTopics.offer_again)
 
 
 class NameServers(Operations):
     """``admin.name_servers``."""
 
-    settings: Final = coroutine(admin.NameServers.settings)
-    alter: Final = coroutine(admin.NameServers.alter)
+    settings: Final = coroutine(brokers.NameServers.settings)
+    alter: Final = coroutine(brokers.NameServers.alter)
 
 
 class AccessControl(Operations):
     """``admin.access``."""
 
-    users: Final = coroutine(admin.AccessControl.users)
-    create_user: Final = coroutine(admin.AccessControl.create_user)
-    alter_user: Final = coroutine(admin.AccessControl.alter_user)
-    delete_user: Final = coroutine(admin.AccessControl.delete_user)
-    rules: Final = coroutine(admin.AccessControl.rules)
-    put_rule: Final = coroutine(admin.AccessControl.put_rule)
-    delete_rules: Final = coroutine(admin.AccessControl.delete_rules)
-    acl_config_versions: Final = coroutine(admin.AccessControl.acl_config_versions)
+    users: Final = coroutine(access_control.AccessControl.users)
+    create_user: Final = coroutine(access_control.AccessControl.create_user)
+    alter_user: Final = coroutine(access_control.AccessControl.alter_user)
+    delete_user: Final = coroutine(access_control.AccessControl.delete_user)
+    rules: Final = coroutine(access_control.AccessControl.rules)
+    put_rule: Final = coroutine(access_control.AccessControl.put_rule)
+    delete_rules: Final = coroutine(access_control.AccessControl.delete_rules)
+    acl_config_versions: Final = coroutine(access_control.AccessControl.acl_config_versions)
 
 
 class AdminMethods:
@@ -125,7 +136,7 @@ class AdminMethods:
 
     _call: Callable[..., Any]
 
-    def _set_operations(self, target: admin.Admin) -> None:
+    def _set_operations(self, target: Admin) -> None:
         self.topics: Topics = Topics(target.topics, self._call)
         self.groups: Groups = Groups(target.groups, self._call)
         self.offsets: Offsets = Offsets(target.offsets, self._call)
@@ -150,15 +161,6 @@ class ProducerMethods:
     health: Final = reading(producer.Producer.health)
 
 
-class BatchingProducerMethods:
-    """Methods of a BatchingProducer."""
-
-    send: Final = coroutine(producer.BatchingProducer.send)
-    send_oneway: Final = coroutine(producer.BatchingProducer.send_oneway)
-    queues: Final = coroutine(producer.BatchingProducer.queues)
-    health: Final = reading(producer.BatchingProducer.health)
-
-
 class PushConsumerMethods:
     """Methods of a PushConsumer."""
 
@@ -169,8 +171,6 @@ class PushConsumerMethods:
     seek: Final = coroutine(consumer.PushConsumer.seek)
     stop: Final = plain(consumer.PushConsumer.stop)
     subscribe: Final = plain(consumer.PushConsumer.subscribe)
-    begin_offsets: Final = coroutine(consumer.PushConsumer.begin_offsets)
-    end_offsets: Final = coroutine(consumer.PushConsumer.end_offsets)
     lag: Final = coroutine(consumer.PushConsumer.lag)
     check_sql: Final = coroutine(consumer.PushConsumer.check_sql)
     health: Final = reading(consumer.PushConsumer.health)
@@ -184,17 +184,11 @@ class LitePullConsumerMethods:
     pause: Final = plain(consumer.LitePullConsumer.pause)
     resume: Final = plain(consumer.LitePullConsumer.resume)
     seek: Final = coroutine(consumer.LitePullConsumer.seek)
-    seek_to_begin: Final = coroutine(consumer.LitePullConsumer.seek_to_begin)
-    seek_to_end: Final = coroutine(consumer.LitePullConsumer.seek_to_end)
-    seek_to_time: Final = coroutine(consumer.LitePullConsumer.seek_to_time)
     position: Final = coroutine(consumer.LitePullConsumer.position)
     queues: Final = coroutine(consumer.LitePullConsumer.queues)
-    offset_at: Final = coroutine(consumer.LitePullConsumer.offset_at)
     commit: Final = coroutine(consumer.LitePullConsumer.commit)
     committed: Final = coroutine(consumer.LitePullConsumer.committed)
     subscribe: Final = plain(consumer.LitePullConsumer.subscribe)
-    begin_offsets: Final = coroutine(consumer.LitePullConsumer.begin_offsets)
-    end_offsets: Final = coroutine(consumer.LitePullConsumer.end_offsets)
     lag: Final = coroutine(consumer.LitePullConsumer.lag)
     check_sql: Final = coroutine(consumer.LitePullConsumer.check_sql)
     health: Final = reading(consumer.LitePullConsumer.health)
@@ -208,40 +202,34 @@ class PopConsumerMethods:
     lag: Final = coroutine(consumer.PopConsumer.lag)
     subscribe: Final = plain(consumer.PopConsumer.subscribe)
     unsubscribe: Final = plain(consumer.PopConsumer.unsubscribe)
-    begin_offsets: Final = coroutine(consumer.PopConsumer.begin_offsets)
-    end_offsets: Final = coroutine(consumer.PopConsumer.end_offsets)
     check_sql: Final = coroutine(consumer.PopConsumer.check_sql)
     health: Final = reading(consumer.PopConsumer.health)
 
 
-class LiteConsumerMethods:
-    """Methods of a LiteConsumer."""
+class LiteTopicConsumerMethods:
+    """Methods of a LiteTopicConsumer."""
 
-    ack: Final = coroutine(consumer.LiteConsumer.ack)
-    change_invisible: Final = coroutine(consumer.LiteConsumer.change_invisible)
-    subscribe_lite: Final = coroutine(consumer.LiteConsumer.subscribe_lite)
-    unsubscribe_lite: Final = coroutine(consumer.LiteConsumer.unsubscribe_lite)
-    health: Final = reading(consumer.LiteConsumer.health)
+    ack: Final = coroutine(consumer.LiteTopicConsumer.ack)
+    change_invisible: Final = coroutine(consumer.LiteTopicConsumer.change_invisible)
+    subscribe_lite: Final = coroutine(consumer.LiteTopicConsumer.subscribe_lite)
+    unsubscribe_lite: Final = coroutine(consumer.LiteTopicConsumer.unsubscribe_lite)
+    health: Final = reading(consumer.LiteTopicConsumer.health)
 
 
-class LitePushConsumerMethods:
-    """Methods of a LitePushConsumer."""
+class LiteTopicPushConsumerMethods:
+    """Methods of a LiteTopicPushConsumer."""
 
-    stop: Final = plain(consumer.LitePushConsumer.stop)
-    subscribe_lite: Final = coroutine(consumer.LitePushConsumer.subscribe_lite)
-    unsubscribe_lite: Final = coroutine(consumer.LitePushConsumer.unsubscribe_lite)
-    health: Final = reading(consumer.LitePushConsumer.health)
+    stop: Final = plain(consumer.LiteTopicPushConsumer.stop)
+    subscribe_lite: Final = coroutine(consumer.LiteTopicPushConsumer.subscribe_lite)
+    unsubscribe_lite: Final = coroutine(consumer.LiteTopicPushConsumer.unsubscribe_lite)
+    health: Final = reading(consumer.LiteTopicPushConsumer.health)
 
 
 class ReaderMethods:
     """Methods of a Reader."""
 
-    message: Final = coroutine(consumer.Reader.message)
-    find_message: Final = coroutine(consumer.Reader.find_message)
-    find: Final = coroutine(consumer.Reader.find)
     topics: Final = coroutine(consumer.Reader.topics)
     offsets: Final = coroutine(consumer.Reader.offsets)
-    offsets_of: Final = coroutine(consumer.Reader.offsets_of)
     offsets_at: Final = coroutine(consumer.Reader.offsets_at)
     committed: Final = coroutine(consumer.Reader.committed)
     commit: Final = coroutine(consumer.Reader.commit)

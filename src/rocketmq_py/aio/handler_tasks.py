@@ -1,16 +1,18 @@
-"""Tasks of an asyncio loop that call message handlers, and are reused from call to call."""
+"""Message handlers of the asyncio API, and the tasks of a loop that call async ones."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import update_wrapper
+from inspect import isawaitable
 from time import perf_counter
 from typing import Any, TypeAlias
 
 from rocketmq_py.aio.stepped_calls import SuspendedCoroutine, start_call
+from rocketmq_py.consumer.push.base_push_consumer import running_session
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, CallBatch, HandlerCall, HandlerExecutor
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff.loop_link import TASK_CANCELLED, LoopLink, current_link
@@ -25,7 +27,7 @@ _Suspended: TypeAlias = tuple[HandlerCall, float, SuspendedCoroutine]
 
 
 class HandlerOnLoop:
-    """A handler that is called on the running loop, in copies of the current context.
+    """An async handler that is called on the running loop, in copies of the current context.
 
     Args:
         function: the user's handler. Also an attribute.
@@ -58,6 +60,39 @@ class HandlerOnLoop:
         return HandlerTasks(self, max_calls)
 
 
+class HandlerInThreads:
+    """A plain handler that worker threads call. If it returns an awaitable, the running loop awaits that.
+
+    Args:
+        function: the user's handler. Also an attribute.
+
+    Attributes:
+        tasks: the tasks that await what it has returned.
+    """
+
+    def __init__(self, function: Any) -> None:
+        update_wrapper(self, function)
+        self.function: Callable[[Any], Any] = function
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._link = current_link()
+
+    def __call__(self, *items: Any) -> Any:
+        """Call it here."""
+        returned = self.function(*items)
+        if returned is None or not isawaitable(returned):
+            return returned
+        return self._link.call_on_loop(copy_context(), self._wait_for, returned)
+
+    async def _wait_for(self, returned: Awaitable[Any]) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.add(task)
+        try:
+            return await returned
+        finally:
+            self.tasks.discard(task)
+
+
 class HandlerTasks(HandlerExecutor):
     """Calls a handler in worker tasks of a loop, and awaits its result if that is awaitable.
 
@@ -80,7 +115,8 @@ class HandlerTasks(HandlerExecutor):
     def __init__(self, handler: HandlerOnLoop, max_calls: int) -> None:
         super().__init__(handler.function, max_calls)
         self._link = handler.link
-        self._context = handler.context
+        self._context = handler.context.copy()
+        self._context.run(running_session.set, running_session.get())  # handlers may stop their consumer
         self._is_posted = False  # _serve_queue was delivered to the loop, and has not run yet
         # On the loop
         self._tasks = handler.tasks
@@ -156,7 +192,7 @@ class HandlerTasks(HandlerExecutor):
         if self._finished and not self._is_notified:
             self._is_notified = True
             with suppress(ClosedError):  # the thread has ended: no task waits
-                self._link.thread.post(self._collect_finished)
+                self._link.thread.post(self.collect_finished)
 
     async def _work(self) -> None:
         queue = self._queue
@@ -281,6 +317,7 @@ class HandlerTasks(HandlerExecutor):
                 self._finished.append(call)
                 raise error
         elif call.is_cancelled or self._is_ending():
+            call.is_cancelled = True
             call.result = NO_RESULT
         else:
             call.error = RuntimeError(TASK_CANCELLED)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextvars
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rocketmq_py.callables import check_methods
+from rocketmq_py.callables import check_methods, is_async
 from rocketmq_py.client.lifespan import OnlyAsyncWith
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff import hosted as base
@@ -57,21 +58,22 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
             await link.call(partial(self._thread.start_task, self._live))
         except BaseException:
             link.open.pop(self, None)
-            self.close_soon()
+            self._close_soon()
             raise
 
     async def aclose(self) -> None:
-        """Close it, after everything that was opened from it. Pending work may end within ``close_timeout``.
+        """Close it, after everything that was opened from it. Pending work may end, see ``close_timeout``.
 
-        It may be called again. When cancelled, closing goes on in the background. In a process that was
-        forked from the one that opened it, it does nothing: the connections belong to the parent.
+        It may be called again. When cancelled, pending sends are given up, and closing ends in the
+        background. In a process that was forked from the one that opened it, it does nothing: the
+        connections belong to the parent.
         """
         if not self._thread.is_usable or not self._was_opened:
             return
         try:
-            await current_link().call(self.end)
+            await current_link().call(self._end)
         except BaseException:
-            self.close_soon()
+            self._closing_interrupted()
             raise
 
     def _unregister(self) -> None:
@@ -100,14 +102,9 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
 
     # User functions
 
-    def _on_own_loop(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        """Return an async function that calls a function on the loop on which this object is opened."""
-
-        @wraps(function)
-        async def call(*arguments: Any) -> Any:
-            return await self._link.call_on_loop(self._context, function, *arguments)  # known when it is open
-
-        return call
+    def _for_own_loop(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return :func:`for_loop` of the loop and the context in which this object will be opened."""
+        return for_loop(function, lambda: (self._link, self._context))
 
     def _hook_on_loop(self, hook: Any, kind: type) -> Any:
         """Return a hook whose methods the running loop calls, in the current context.
@@ -119,6 +116,34 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
         if type(hook).__module__.startswith("rocketmq_py."):
             return hook
         return type(type(hook).__name__, (HookOnLoop,), {})(current_link(), contextvars.copy_context(), hook)
+
+
+def for_loop(
+    function: Callable[..., Any], where: Callable[[], tuple[LoopLink, contextvars.Context]]
+) -> Callable[..., Any]:
+    """Return a function that the trio object calls in place of a user's function.
+
+    The loop calls an async function. A plain one stays plain, so that a worker thread calls it. If it returns
+    an awaitable, the loop awaits that.
+
+    Args:
+        function: the user's.
+        where: returns the link to the loop, and the context for async functions.
+    """
+
+    @wraps(function)
+    async def call_async(*arguments: Any) -> Any:
+        link, context = where()
+        return await link.call_on_loop(context, function, *arguments)
+
+    @wraps(function)
+    def call_plain(*arguments: Any) -> Any:
+        returned = function(*arguments)
+        if returned is None or not inspect.isawaitable(returned):
+            return returned
+        return where()[0].call_on_loop(contextvars.copy_context(), lambda: returned)
+
+    return call_async if is_async(function) else call_plain
 
 
 def on_loop(

@@ -6,6 +6,7 @@ import asyncio
 from asyncio import _get_running_loop as _running_loop  # the public one raises where none runs
 from typing import Any
 
+from rocketmq_py.arguments import Duration
 from rocketmq_py.handoff.loop_link import LoopLink, current_link
 from rocketmq_py.handoff.send_queue import SendQueue, result_of
 from rocketmq_py.message import Message, SendResult
@@ -33,7 +34,7 @@ class LoopSendFuture(asyncio.Future[SendResult]):
     message: Message | None
     size: int
     queue: Destination | None
-    timeout: float | None
+    timeout: Duration | None
 
     # In the trio thread
 
@@ -41,12 +42,12 @@ class LoopSendFuture(asyncio.Future[SendResult]):
         """Claim it for sending. Return False if it was cancelled."""
         return not self.cancelled()
 
-    def succeed(self, result: Any) -> None:
+    def _succeed(self, result: Any) -> None:
         """Set the result."""
         self.send_queue.release(self)
         self.link.deliver(_set_result, self, result)
 
-    def fail(self, error: BaseException, log: FailureLog | None = None) -> None:
+    def _fail(self, error: BaseException, log: FailureLog | None = None) -> None:
         """Set the error. asyncio logs it if it is never retrieved."""
         self.send_queue.release(self, error)
         self.link.deliver(_set_exception, self, error)
@@ -71,7 +72,7 @@ class LoopSendQueue(SendQueue[LoopSendFuture]):
         self._link: LoopLink | None = None  # to the loop that has sent last
 
     async def send(
-        self, message: Message, queue: Destination | None, timeout: float | None = None
+        self, message: Message, queue: Destination | None, timeout: Duration | None = None
     ) -> LoopSendFuture:
         """Queue a message when there is space, and return its future. When cancelled, it is not sent.
 

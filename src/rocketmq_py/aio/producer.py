@@ -3,101 +3,113 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from rocketmq_py import producer
-from rocketmq_py.aio.base_producer import BaseProducer
 from rocketmq_py.aio.forwarding import written_for
-from rocketmq_py.aio.generated_methods import BatchingProducerMethods, ProducerMethods
-from rocketmq_py.aio.hosted import on_loop
+from rocketmq_py.aio.generated_methods import ProducerMethods
+from rocketmq_py.aio.hosted import Hosted, for_loop
+from rocketmq_py.aio.pipelined_sends import LoopSendQueue
+from rocketmq_py.arguments import Duration
 from rocketmq_py.callables import check_callable
-from rocketmq_py.client.config import ClientConfig
+from rocketmq_py.client.settings import ClientSettings
+from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.handoff.awaited_sends import LoopSendCall
 from rocketmq_py.handoff.hosted import in_list
+from rocketmq_py.handoff.hosted_producer import HostedProducer
 from rocketmq_py.handoff.loop_link import LoopLink, current_link
-from rocketmq_py.message import Message, ReceivedMessage, SendResult
+from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer import (
-    BatchingConfig,
-    BatchingOptions,
     PendingReply,
-    ProducerConfig,
+    ProducerHook,
     ProducerOptions,
     Transaction,
     TransactionCheck,
-    TransactionConfig,
     TransactionOptions,
     TransactionSendResult,
     TransactionStatistics,
 )
+from rocketmq_py.producer.destinations import check_destination, select
 from rocketmq_py.producer.send_request import Destination
+from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.producer.transaction_producer import LocalWork
+from rocketmq_py.producer.transaction_settings import TransactionSettings
+from rocketmq_py.selectors import SelectByHash, SelectByMachineRoom, SelectByRandom
 
 if TYPE_CHECKING:
     from rocketmq_py.aio.client import Client
 
 
-class Producer(ProducerMethods, BaseProducer[producer.Producer]):
+Result = TypeVar("Result")
+
+_OURS = (MessageQueue, SelectByHash, SelectByMachineRoom, SelectByRandom)
+"""Destinations that the trio thread may resolve. Other selectors are user code, which the loop calls."""
+
+
+@takes_settings(ProducerSettings, ClientSettings)
+class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.Producer]):
     """``rocketmq_py.Producer`` for asyncio: the same methods, as coroutines.
 
-    Use it inside ``async with``. The end of the block waits at most ``close_timeout`` seconds for pending
-    sends. Any number of tasks may share a producer. The loop calls selectors and hooks. Cancelling a task
-    cancels the send that it awaits, but the broker may still store a message whose request was written.
+    Use it inside ``async with``. The end of the block waits for pending sends for as long as results arrive,
+    and gives up after ``close_timeout`` seconds without one, or at once when it is cancelled. Any number of
+    tasks may share a producer. The loop calls selectors and hooks. Cancelling a task cancels the send that it
+    awaits, but the broker may still store a message whose request was written.
 
     Args:
         client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             an open ``rocketmq_py.aio.Client`` to share.
-        *configs: a ProducerConfig, and a ClientConfig unless a client is shared. Single fields may be
-            given as keywords instead, or in addition.
         group: the producer group.
-        rng: the source of randomness, for reproducible tests.
-        **options: the fields of ProducerConfig, and those of ClientConfig unless a client is shared.
+        **options: the settings of a Producer, and those of a Client unless one is shared.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice or not valid.
+        ConfigurationError: an option is unknown or not valid.
     """
+
+    _queue_class = LoopSendQueue
 
     def __init__(
         self,
         client: str | Client | None = None,
-        *configs: ProducerConfig | ClientConfig,
+        *,
         group: str | None = None,
-        rng: random.Random | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
-        super().__init__(producer.Producer(shared, *configs, group=group, rng=rng, **options), parent)
+        super().__init__(producer.Producer(shared, group=group, **options), parent)
 
     @property
-    def config(self) -> ProducerConfig:
+    def settings(self) -> ProducerSettings:
         """The settings."""
-        return self._target.config
+        return self._target.settings
 
     @written_for(producer.Producer.send)
     async def send(
-        self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
+        self, message: Message, *, queue: Destination | None = None, timeout: Duration | None = None
     ) -> SendResult:
         """Replaced by the docstring of the trio Producer's method."""
         self._check_open()
+        if self._target.settings.linger is not None:
+            return await (await self.submit(message, queue=queue, timeout=timeout))
         if queue is not None:
             queue = await self._select(queue, message)
         link = current_link()
         return await link.wait_for(LoopSendCall(link, self._target, message, queue, timeout))
 
     async def submit(
-        self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
+        self, message: Message, *, queue: Destination | None = None, timeout: Duration | None = None
     ) -> asyncio.Future[SendResult]:
         """Queue a message for sending, and return a future of the result.
 
         It waits only while ``max_in_flight`` messages, or ``max_in_flight_bytes``, are pending. Messages of
-        one task are sent in order. The future has the result, or the error of the last attempt: await it, or
-        pass it to ``asyncio.wait`` or ``gather``. ``timeout`` (seconds) starts when the message leaves the
-        queue. Until then, cancelling the future keeps the message from being sent.
+        one task are sent in order. With ``linger``, only the bytes count. The future has the result, or the
+        error of the last attempt: await it, or pass it to ``asyncio.wait`` or ``gather``. ``timeout``
+        (seconds) starts when the message leaves the queue. Until then, cancelling the future keeps the
+        message from being sent.
 
         When cancelled while it waits, the message is not sent.
 
@@ -113,7 +125,7 @@ class Producer(ProducerMethods, BaseProducer[producer.Producer]):
         return await self._send_queue.send(message, queue, timeout)
 
     async def submit_request(
-        self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
+        self, message: Message, *, queue: Destination | None = None, timeout: Duration | None = None
     ) -> asyncio.Future[ReceivedMessage]:
         """Send a request, and return a future of the reply.
 
@@ -126,85 +138,23 @@ class Producer(ProducerMethods, BaseProducer[producer.Producer]):
         link = current_link()
         future: asyncio.Future[ReceivedMessage] = link.loop.create_future()
         done = partial(_deliver_reply, link, future)
-        await self._call(self._target.submit_request, message, queue=queue, timeout=timeout, on_done=done)
+        await self._call(self._submit_request, message, done, queue=queue, timeout=timeout)
         return future
-
-    @property
-    def in_flight(self) -> int:
-        """The number of pipelined sends, and of requests that wait for replies, without an outcome."""
-        return self._count_in_flight()
-
-
-def _deliver_reply(link: LoopLink, future: asyncio.Future[ReceivedMessage], pending: PendingReply) -> None:
-    link.deliver(_set_reply, future, pending)
-
-
-def _set_reply(future: asyncio.Future[ReceivedMessage], pending: PendingReply) -> None:
-    error = pending.error  # retrieved: a cancelled future is not worth a log line
-    if future.done():
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(pending.result())
-
-
-class BatchingProducer(BatchingProducerMethods, BaseProducer[producer.BatchingProducer]):
-    """``rocketmq_py.BatchingProducer`` for asyncio: batches the messages of all tasks.
-
-    Use it as a :class:`Producer`.
-
-    Args:
-        client, group, rng: as for Producer.
-        *configs: a BatchingConfig, a ProducerConfig, and a ClientConfig unless a client is shared.
-        **options: the fields of these classes.
-
-    Raises:
-        ConfigurationError: an option is unknown, given twice or not valid.
-    """
-
-    def __init__(
-        self,
-        client: str | Client | None = None,
-        *configs: BatchingConfig | ProducerConfig | ClientConfig,
-        group: str | None = None,
-        rng: random.Random | None = None,
-        **options: Unpack[BatchingOptions],
-    ) -> None:
-        shared, parent = self._shared_client(client)
-        super().__init__(producer.BatchingProducer(shared, *configs, group=group, rng=rng, **options), parent)
-
-    @property
-    def config(self) -> BatchingConfig:
-        """The settings."""
-        return self._target.config
-
-    async def submit(
-        self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
-    ) -> asyncio.Future[SendResult]:
-        """Queue a message for the next batch, and return a future of the result.
-
-        It waits only while ``max_buffered_bytes`` are in use. ``timeout`` is that of :meth:`send`. Otherwise
-        it is as the Producer's ``submit``.
-        """
-        self._check_open()
-        if queue is not None:
-            queue = await self._select(queue, message)
-        return await self._send_queue.send(message, queue, timeout)
 
     async def send_all(
         self, messages: Iterable[Message], *, queues: Iterable[Destination | None] | None = None
     ) -> list[SendResult | RocketMQError]:
-        """Send messages, and return the outcome of each. See the trio BatchingProducer's ``send_all``.
+        """Send messages, wait for all of them, and return the outcome of each in order.
 
-        It is the fastest way to send many messages: they reach the trio thread together.
+        See the trio Producer's ``send_all``. With ``linger``, it is the fastest way to send many messages:
+        they reach the trio thread together.
         """
         self._check_open()
         listed, destinations = in_list(messages), in_list(queues)
         if not (
             isinstance(listed, list) and isinstance(destinations, list) and len(listed) == len(destinations)
         ):
-            return await self._call(self._target.send_all, listed, queues=destinations)
+            return await self._call(self._send_all, listed, destinations)
         errors: dict[int, RocketMQError] = {}
         for index, message in enumerate(listed):
             try:
@@ -214,38 +164,73 @@ class BatchingProducer(BatchingProducerMethods, BaseProducer[producer.BatchingPr
         indexes = range(len(listed))
         outcomes = iter(
             await self._call(
-                self._target.send_all,
+                self._send_all,
                 [listed[index] for index in indexes if index not in errors],
-                queues=[destinations[index] for index in indexes if index not in errors],
+                [destinations[index] for index in indexes if index not in errors],
             )
         )
         return [errors[index] if index in errors else next(outcomes) for index in indexes]
 
-    @property
-    def pending(self) -> int:
-        """The number of accepted messages without an outcome."""
-        return self._count_pending()
+    async def flush(self) -> None:
+        """Send the collected messages, and wait for the outcome of all that were passed to :meth:`submit`."""
+        await self._call(self._drain)
 
-    @property
-    def buffered_bytes(self) -> int:
-        """How many of ``max_buffered_bytes`` the messages without an outcome take."""
-        buffered: int = self._get("buffered_bytes")
-        return buffered
+    def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
+        """Add a hook that the running loop calls around sends. Returns a function that removes it."""
+        return self._call_plain(self._target.add_hook, self._hook_on_loop(hook, ProducerHook))
+
+    async def _select(self, queue: Destination | None, message: object) -> Destination | None:
+        """Call a user's selector on the running loop, and return the queue that it selects.
+
+        Returns any other destination unchanged. If ``message`` is not a Message, it returns the selector, and
+        the trio producer raises the error. Raises the errors of the selector and of looking up the queues,
+        ConfigurationError for a function that cannot be a selector, and InvalidMessageError if it does not
+        return a queue of the topic.
+        """
+        if isinstance(queue, _OURS) or not callable(queue) or not isinstance(message, Message):
+            return queue
+        check_destination(queue, message.topic)
+        queues = await super()._call(self._target.queues, message.topic)
+        return select(queue, queues, message)
+
+    async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
+        queue = kwargs.get("queue")
+        if queue is not None:
+            self._check_open()
+            message: Any = args[0] if args else kwargs.get("message", kwargs.get("messages"))
+            if isinstance(message, Sequence) and message:  # a batch, whose messages have one topic
+                message = message[0]
+            kwargs["queue"] = await self._select(queue, message)
+        return await super()._call(function, *args, **kwargs)
 
 
+def _deliver_reply(link: LoopLink, future: asyncio.Future[ReceivedMessage], pending: PendingReply) -> None:
+    link.deliver(_set_reply, future, pending)
+
+
+def _set_reply(future: asyncio.Future[ReceivedMessage], pending: PendingReply) -> None:
+    error = pending.exception()  # retrieved: a cancelled future is not worth a log line
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(pending.result())
+
+
+@takes_settings(TransactionSettings, ClientSettings)
 class TransactionProducer(Producer):
     """``rocketmq_py.TransactionProducer`` for asyncio: the same methods, as coroutines.
 
-    The loop calls ``check`` and the local work.
+    The loop calls async functions (``check`` and the local work), worker threads call plain ones.
 
     Args:
-        client, group, rng: as for Producer. The group is required.
-        *configs: a TransactionConfig, a ProducerConfig, and a ClientConfig unless a client is shared.
+        client, group: as for Producer. The group is required.
         check: returns the state of a transaction. See the trio TransactionProducer.
         **options: the fields of these classes.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, missing or not valid.
+        ConfigurationError: an option is unknown, missing or not valid.
     """
 
     _target: producer.TransactionProducer
@@ -253,23 +238,20 @@ class TransactionProducer(Producer):
     def __init__(
         self,
         client: str | Client | None = None,
-        *configs: TransactionConfig | ProducerConfig | ClientConfig,
+        *,
         group: str | None = None,
         check: TransactionCheck,
-        rng: random.Random | None = None,
         **options: Unpack[TransactionOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
         check_callable(check, "check", "message")
-        target = producer.TransactionProducer(
-            shared, *configs, group=group, check=self._on_own_loop(check), rng=rng, **options
-        )
-        BaseProducer.__init__(self, target, parent)  # not Producer's, which makes another target
+        target = producer.TransactionProducer(shared, group=group, check=self._for_own_loop(check), **options)
+        super(Producer, self).__init__(target, parent)  # not Producer's, which makes another target
 
     @property
-    def transaction_config(self) -> TransactionConfig:
-        """The settings of transactions."""
-        return self._target.transaction_config
+    def settings(self) -> TransactionSettings:
+        """The settings."""
+        return self._target.settings
 
     async def send_in_transaction(
         self,
@@ -277,15 +259,17 @@ class TransactionProducer(Producer):
         local_work: LocalWork,
         *,
         queue: Destination | None = None,
-        timeout: float | None = None,
-        check_immunity: float | None = None,
+        timeout: Duration | None = None,
+        check_immunity: Duration | None = None,
     ) -> TransactionSendResult:
-        """Send a message that is delivered only if ``local_work``, which the loop calls, commits.
+        """Send a message that is delivered only if ``local_work`` commits.
 
-        The arguments and errors are those of the trio TransactionProducer's ``send_in_transaction``.
+        The loop calls an async ``local_work``, a worker thread a plain one, with the caller's context
+        variables. The arguments and errors are those of the trio TransactionProducer's method.
         """
         check_callable(local_work, "local_work", "message", "transaction_id")
-        work = on_loop(current_link(), copy_context(), local_work)
+        where = current_link(), copy_context()
+        work = for_loop(local_work, lambda: where)
         return await self._call(
             self._target.send_in_transaction,
             message, work, queue=queue, timeout=timeout, check_immunity=check_immunity,
@@ -296,8 +280,8 @@ class TransactionProducer(Producer):
         message: Message,
         *,
         queue: Destination | None = None,
-        timeout: float | None = None,
-        check_immunity: float | None = None,
+        timeout: Duration | None = None,
+        check_immunity: Duration | None = None,
     ) -> AbstractAsyncContextManager[Transaction]:
         """Send a message that is delivered only if the ``async with`` block ends without an exception.
 
@@ -310,8 +294,8 @@ class TransactionProducer(Producer):
         self,
         message: Message,
         queue: Destination | None,
-        timeout: float | None,
-        check_immunity: float | None,
+        timeout: Duration | None,
+        check_immunity: Duration | None,
     ) -> AsyncIterator[Transaction]:
         self._check_open()
         queue = await self._select(queue, message)

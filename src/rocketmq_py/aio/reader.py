@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 from rocketmq_py import consumer
 from rocketmq_py.aio.generated_methods import ReaderMethods
 from rocketmq_py.aio.hosted import Hosted
-from rocketmq_py.client.config import ClientOptions
+from rocketmq_py.arguments import Duration
 from rocketmq_py.client.lifespan import Lifespan
-from rocketmq_py.consumer import PullResult, StartPosition
+from rocketmq_py.client.settings import ClientOptions, ClientSettings
+from rocketmq_py.client.shown_settings import takes_settings
+from rocketmq_py.consumer import PullResult
 from rocketmq_py.consumer.read.message_stream import READER_GROUP
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.consumer.read.pull_result_stream import DEFAULT_BUFFER, DEFAULT_PARALLEL, DEFAULT_PATIENCE
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.position import Position
 from rocketmq_py.protocol.subscription import ALL
 
 if TYPE_CHECKING:
@@ -26,13 +29,14 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
+@takes_settings(ClientSettings)
 class Reader(ReaderMethods, Hosted[consumer.Reader]):
     """``rocketmq_py.Reader`` for asyncio: the same methods, as coroutines.
 
     Args:
         client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             an open ``rocketmq_py.aio.Client`` to share.
-        **options: the fields of ClientConfig, unless a client is shared.
+        **options: the settings of a Client, unless one is shared.
 
     Raises:
         ConfigurationError: an option is unknown or not valid.
@@ -42,12 +46,17 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         shared, parent = self._shared_client(client)
         super().__init__(consumer.Reader(shared, **options), parent)
 
+    @property
+    def settings(self) -> ClientSettings:
+        """The settings of its client."""
+        return self._target.settings
+
     def open(
         self,
         topic: str,
         tags: str = ALL,
         *,
-        start: StartPosition | str = StartPosition.END,
+        start: Position | str = Position.latest,
         stop_at_end: bool = False,
         sql: str | None = None,
     ) -> MessageStream:
@@ -94,7 +103,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         max_buffered_bytes: int = DEFAULT_BUFFER,
         parallel: int = DEFAULT_PARALLEL,
         in_order: bool = False,
-        patience: float = DEFAULT_PATIENCE,
+        patience: Duration = DEFAULT_PATIENCE,
         group: str = READER_GROUP,
     ) -> PullResultStream:
         """Open a stream over offset ranges, with messages as brokers store them. Use it in ``async with``.

@@ -17,24 +17,18 @@ stay untouched: open new ones there.
 from rocketmq_py.blocking.admin import Admin
 from rocketmq_py.blocking.client import Client
 from rocketmq_py.blocking.consumer import LitePullConsumer, PopConsumer, PushConsumer
-from rocketmq_py.blocking.lite_consumer import LiteConsumer, LitePushConsumer
-from rocketmq_py.blocking.producer import BatchingProducer, Producer, TransactionProducer
-from rocketmq_py.blocking.reader import MessageStream, PullResultStream, Reader
-from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
+from rocketmq_py.blocking.lite_topic_consumer import LiteTopicConsumer, LiteTopicPushConsumer
+from rocketmq_py.blocking.producer import Producer, TransactionProducer
+from rocketmq_py.blocking.reader import Reader
 
 __all__ = [
     "Admin",
-    "BatchingProducer",
     "Client",
-    "LiteConsumer",
     "LitePullConsumer",
-    "LitePushConsumer",
-    "MessageStream",
-    "OffsetRange",
+    "LiteTopicConsumer",
+    "LiteTopicPushConsumer",
     "PopConsumer",
     "Producer",
-    "PullResult",
-    "PullResultStream",
     "PushConsumer",
     "Reader",
     "TransactionProducer",

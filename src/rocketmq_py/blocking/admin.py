@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Unpack
 from rocketmq_py import admin
 from rocketmq_py.blocking.generated_methods import AdminMethods
 from rocketmq_py.blocking.hosted import Hosted
-from rocketmq_py.client.config import ClientOptions
+from rocketmq_py.client.settings import ClientOptions, ClientSettings
+from rocketmq_py.client.shown_settings import takes_settings
 
 if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client
 
 
+@takes_settings(ClientSettings)
 class Admin(AdminMethods, Hosted[admin.Admin]):
     """``rocketmq_py.Admin`` for threads: the same attributes and methods, without ``await``.
 
     Args:
         client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             a ``rocketmq_py.blocking.Client`` to share.
-        **options: the fields of ClientConfig, unless a client is shared.
+        **options: the settings of a Client, unless one is shared.
 
     Raises:
         ConfigurationError: an option is unknown or not valid.
@@ -31,3 +33,8 @@ class Admin(AdminMethods, Hosted[admin.Admin]):
         target = admin.Admin(shared, **options)
         super().__init__(target, parent)
         self._set_operations(target)
+
+    @property
+    def settings(self) -> ClientSettings:
+        """The settings of its client."""
+        return self._target.settings

@@ -9,26 +9,27 @@ from rocketmq_py import shared_client
 from rocketmq_py.blocking.admin import Admin
 from rocketmq_py.blocking.consumer import LitePullConsumer, PopConsumer, PushConsumer
 from rocketmq_py.blocking.hosted import Hosted
-from rocketmq_py.blocking.lite_consumer import LiteConsumer, LitePushConsumer
-from rocketmq_py.blocking.producer import BatchingProducer, Producer, TransactionProducer
+from rocketmq_py.blocking.lite_topic_consumer import LiteTopicConsumer, LiteTopicPushConsumer
+from rocketmq_py.blocking.producer import Producer, TransactionProducer
 from rocketmq_py.blocking.reader import Reader
-from rocketmq_py.client.config import ClientOptions
+from rocketmq_py.client.settings import ClientOptions, ClientSettings
+from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.handoff.hosted import reading
 from rocketmq_py.remoting import RpcHook
 from rocketmq_py.shared_client import FactoryMethods
 
 
+@takes_settings(ClientSettings)
 class Client(
     Hosted[shared_client.Client],
     FactoryMethods[
         Producer,
-        BatchingProducer,
         TransactionProducer,
         PushConsumer,
         PopConsumer,
         LitePullConsumer,
-        LiteConsumer,
-        LitePushConsumer,
+        LiteTopicConsumer,
+        LiteTopicPushConsumer,
         Reader,
         Admin,
     ],
@@ -40,25 +41,29 @@ class Client(
     Args:
         address: name servers as ``host:port;host:port``, or a URL that returns them, or None for NAMESRV_ADDR
             or 127.0.0.1:9876.
-        **options: the fields of ClientConfig.
+        **options: the settings of a Client.
 
     Raises:
         ConfigurationError: an address or a setting is not valid.
     """
 
     _producer = Producer
-    _batching_producer = BatchingProducer
     _transaction_producer = TransactionProducer
     _push_consumer = PushConsumer
     _pop_consumer = PopConsumer
     _lite_pull_consumer = LitePullConsumer
-    _lite_consumer = LiteConsumer
-    _lite_push_consumer = LitePushConsumer
+    _lite_topic_consumer = LiteTopicConsumer
+    _lite_topic_push_consumer = LiteTopicPushConsumer
     _reader = Reader
     _admin = Admin
 
     def __init__(self, address: str | None = None, **options: Unpack[ClientOptions]) -> None:
         super().__init__(shared_client.Client(address, **options))
+
+    @property
+    def settings(self) -> ClientSettings:
+        """The settings."""
+        return self._target.settings
 
     health: Final = reading(shared_client.Client.health)
 

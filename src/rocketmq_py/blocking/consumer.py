@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -12,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from rocketmq_py import consumer
+from rocketmq_py.arguments import Duration
 from rocketmq_py.blocking.generated_methods import (
     LitePullConsumerMethods,
     PopConsumerMethods,
@@ -19,27 +19,27 @@ from rocketmq_py.blocking.generated_methods import (
 )
 from rocketmq_py.blocking.hosted import Hosted
 from rocketmq_py.callables import check_methods, is_async
-from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.client.user_functions import call_in_thread
+from rocketmq_py.client.settings import ClientSettings
+from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer import (
     AssignmentListener,
     ConsumerHook,
     ConsumerStatistics,
-    LitePullConsumerConfig,
     LitePullConsumerOptions,
-    PopConsumerConfig,
     PopConsumerOptions,
     PoppedMessage,
-    PushConsumerConfig,
     PushConsumerOptions,
 )
 from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES
+from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerSettings
 from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
+from rocketmq_py.consumer.pop.settings import PopConsumerSettings
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
+from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.calls import ThreadCall
-from rocketmq_py.handoff.hosted import ForwardingListener, Target
+from rocketmq_py.handoff.hosted import Target
 from rocketmq_py.handoff.undelivered_messages import Fetch, Undelivered, UndeliveredPolls
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
@@ -61,14 +61,12 @@ class BaseConsumer(Hosted[Target]):
         remove: Callable[[], None] = self._call_plain(target.add_hook, hook)
         return remove
 
-    def _listener_in_thread(self, listener: AssignmentListener | None) -> AssignmentListener | None:
-        """Return a listener that calls the methods of the user's in a worker thread."""
-        if listener is None:
-            return None
-        check_methods(listener, "assignment_listener", AssignmentListener)
-        if is_async(listener.on_assigned) or is_async(listener.on_revoked):
-            raise ConfigurationError("assignment_listener has plain methods here, no async ones")
-        return ForwardingListener(listener, partial(call_in_thread, abandon_on_cancel=True))
+    def _check_listener(self, listener: AssignmentListener | None) -> None:
+        """Check that the methods of a listener are plain ones, which worker threads can call."""
+        if listener is not None:
+            check_methods(listener, "assignment_listener", AssignmentListener)
+            if is_async(listener.on_assigned) or is_async(listener.on_revoked):
+                raise ConfigurationError("assignment_listener has plain methods here, no async ones")
 
     def _fetch(
         self, undelivered: Undelivered[Item], function: Callable[[], Awaitable[list[Item]]]
@@ -93,9 +91,9 @@ class BaseConsumer(Hosted[Target]):
 
 
 class ReceivingConsumer(BaseConsumer[Target]):
-    """The base class of PopConsumer and LiteConsumer: the program receives messages and acknowledges each."""
+    """The base class of PopConsumer and LiteTopicConsumer: the program receives and acknowledges messages."""
 
-    def holding(self, message: PoppedMessage, *, invisible: float = 60.0) -> AbstractContextManager[None]:
+    def holding(self, message: PoppedMessage, *, invisible: Duration = 60.0) -> AbstractContextManager[None]:
         """Keep a message invisible for as long as the ``with`` block runs, then acknowledge it.
 
         The trio thread renews the invisible time, whatever the calling thread does.
@@ -120,7 +118,7 @@ class HandlerConsumer(BaseConsumer[Target]):
         trio consumer. Raises ConfigurationError for an async handler, which needs an event loop.
         """
         if callable(handle):
-            handle = prepare_handler(handle, self._any_target.config)
+            handle = prepare_handler(handle, self._any_target.settings)
         # Only now: a wrapper such as Deduplicate is async only after its preparation.
         if not callable(handle) or is_async(handle):
             raise ConfigurationError(
@@ -139,13 +137,32 @@ class HandlerConsumer(BaseConsumer[Target]):
             try:
                 self.run(handle)
             except BaseException as error:  # noqa: BLE001  # the future has it
-                logger.error("consumer stopped group=%s error=%s", self._any_target.config.group, error)
+                logger.error(
+                    "consumer stopped group=%s error=%s: %s",
+                    self._any_target.settings.group, type(error).__name__, error,
+                )  # fmt: skip
                 ended.set_exception(error)
             else:
                 ended.set_result(None)
 
         threading.Thread(target=work, name="rocketmq-py consumer", daemon=True).start()
         return ended
+
+    def close(self) -> None:
+        """Stop as ``stop()`` does, wait until the run has ended, and close.
+
+        Waits up to ``close_timeout`` for running handlers. If interrupted, it does not wait for them any
+        longer, and closing goes on in the background. It may be called again.
+        """
+        try:
+            super().close()
+        except BaseException:
+            self._closing_interrupted()
+            raise
+
+    def _stop_waiting(self) -> None:
+        super()._stop_waiting()
+        self._any_target._stop_waiting()
 
     def _run_until_stopped(self, run: ThreadCall[None]) -> None:
         try:
@@ -158,7 +175,6 @@ class HandlerConsumer(BaseConsumer[Target]):
                 self._thread.post(partial(self._stop, run))
                 run.wait()
             except BaseException:  # a second one
-                self._thread.post(self._any_target.abandon_threads)
                 self._thread.post(run.cancel)
                 run.wait()
                 raise
@@ -175,6 +191,7 @@ class HandlerConsumer(BaseConsumer[Target]):
             run.cancel()
 
 
+@takes_settings(PushConsumerSettings, ClientSettings)
 class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
     """``rocketmq_py.PushConsumer`` for threads: calls plain handlers in a pool of threads.
 
@@ -190,12 +207,9 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
     Args:
         client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             a ``rocketmq_py.blocking.Client`` to share.
-        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared. Single fields may be
-            given as keywords instead, or in addition.
         group: the consumer group. All members must have the same subscriptions.
-        assignment_listener: a thread of its own calls its methods when queues are assigned or revoked.
-        rng: the source of randomness, for reproducible tests.
-        **options: the fields of PushConsumerConfig, and those of ClientConfig unless a client is shared.
+        assignment_listener: a worker thread calls its methods when queues are assigned or revoked.
+        **options: the settings of a PushConsumer, and those of a Client unless one is shared.
 
     Raises:
         ConfigurationError: an option is unknown or not valid.
@@ -204,23 +218,22 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
     def __init__(
         self,
         client: str | Client | None = None,
-        *configs: PushConsumerConfig | ClientConfig,
+        *,
         group: str | None = None,
         assignment_listener: AssignmentListener | None = None,
-        rng: random.Random | None = None,
         **options: Unpack[PushConsumerOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
-        listener = self._listener_in_thread(assignment_listener)
+        self._check_listener(assignment_listener)
         target = consumer.PushConsumer(
-            shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
+            shared, group=group, assignment_listener=assignment_listener, **options
         )
         super().__init__(target, parent)
 
     @property
-    def config(self) -> PushConsumerConfig:
+    def settings(self) -> PushConsumerSettings:
         """The settings."""
-        return self._target.config
+        return self._target.settings
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -229,6 +242,7 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
         return queues
 
 
+@takes_settings(LitePullConsumerSettings, ClientSettings)
 class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullConsumer]):
     """``rocketmq_py.LitePullConsumer`` for threads: returns messages to polls.
 
@@ -245,12 +259,9 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
     Args:
         client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             a ``rocketmq_py.blocking.Client`` to share.
-        *configs: a LitePullConsumerConfig, and a ClientConfig unless a client is shared. Single fields may be
-            given as keywords instead, or in addition.
         group: the consumer group. All members must have the same subscriptions.
-        assignment_listener: a thread of its own calls its methods when queues are assigned or revoked.
-        rng: the source of randomness, for reproducible tests.
-        **options: the fields of LitePullConsumerConfig, and those of ClientConfig unless a client is shared.
+        assignment_listener: a worker thread calls its methods when queues are assigned or revoked.
+        **options: the settings of a LitePullConsumer, and those of a Client unless one is shared.
 
     Raises:
         ConfigurationError: an option is unknown or not valid.
@@ -259,30 +270,29 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
     def __init__(
         self,
         client: str | Client | None = None,
-        *configs: LitePullConsumerConfig | ClientConfig,
+        *,
         group: str | None = None,
         assignment_listener: AssignmentListener | None = None,
-        rng: random.Random | None = None,
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
-        listener = self._listener_in_thread(assignment_listener)
+        self._check_listener(assignment_listener)
         target = consumer.LitePullConsumer(
-            shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
+            shared, group=group, assignment_listener=assignment_listener, **options
         )
         self._undelivered: UndeliveredPolls = UndeliveredPolls(target, self._check_open)
         super().__init__(target, parent)
 
     @property
-    def config(self) -> LitePullConsumerConfig:
+    def settings(self) -> LitePullConsumerSettings:
         """The settings."""
-        return self._target.config
+        return self._target.settings
 
     def poll(
         self,
         *,
         max_messages: int = DEFAULT_MAX_MESSAGES,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> list[ReceivedMessage]:
         """Return the next messages, or none after ``timeout``. Acknowledges those of the previous poll.
 
@@ -308,7 +318,9 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         return bool(self._undelivered)
 
     def _check_open(self) -> None:
-        if not self._target.is_leaving:  # while it leaves the group, its assignment listener may still commit
+        if (
+            not self._target._is_leaving
+        ):  # while it leaves the group, its assignment listener may still commit
             super()._check_open()
 
     @property
@@ -318,6 +330,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         return assignment
 
 
+@takes_settings(PopConsumerSettings, ClientSettings)
 class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
     """``rocketmq_py.PopConsumer`` for threads: pops messages, which are invisible to others for a time (5.x).
 
@@ -327,11 +340,8 @@ class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
     Args:
         client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             a ``rocketmq_py.blocking.Client`` to share.
-        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared. Single fields may be
-            given as keywords instead, or in addition.
         group: the consumer group. All members must have the same subscriptions.
-        rng: the source of randomness, for reproducible tests.
-        **options: the fields of PopConsumerConfig, and those of ClientConfig unless a client is shared.
+        **options: the settings of a PopConsumer, and those of a Client unless one is shared.
 
     Raises:
         ConfigurationError: an option is unknown or not valid.
@@ -340,27 +350,26 @@ class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
     def __init__(
         self,
         client: str | Client | None = None,
-        *configs: PopConsumerConfig | ClientConfig,
+        *,
         group: str | None = None,
-        rng: random.Random | None = None,
         **options: Unpack[PopConsumerOptions],
     ) -> None:
         shared, parent = self._shared_client(client)
         self._undelivered: Undelivered[PoppedMessage] = Undelivered(self._check_open)
-        super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), parent)
+        super().__init__(consumer.PopConsumer(shared, group=group, **options), parent)
 
     @property
-    def config(self) -> PopConsumerConfig:
+    def settings(self) -> PopConsumerSettings:
         """The settings."""
-        return self._target.config
+        return self._target.settings
 
     def receive(
         self,
         topic: str | None = None,
         *,
         max_messages: int = MAX_MESSAGES,
-        invisible: float = 60.0,
-        wait: float = 15.0,
+        invisible: Duration = 60.0,
+        wait: Duration = 15.0,
     ) -> list[PoppedMessage]:
         """Return messages as soon as there are any. A message that is not acknowledged in time comes again.
 

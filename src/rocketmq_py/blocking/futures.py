@@ -157,6 +157,7 @@ class ThreadFuture(Future[Result]):
                         raise TimeoutError
                     if not woken.acquire(timeout=min(left, SIGNAL_CHECK_SECONDS)) and self._outcome is None:
                         self._thread.check_usable()
+                        self._thread.watchdog.check()
             except BaseException:
                 with suppress(ValueError):  # it was called just now
                     wakes.remove(wake)
@@ -205,7 +206,7 @@ class ThreadFuture(Future[Result]):
         if self._callbacks is not None or self.has_base_state:
             self._callback_runner.add(self)
 
-    def fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException) -> None:
         """Set the error."""
         self.finish(_Failed(error))
 

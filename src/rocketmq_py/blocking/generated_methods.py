@@ -11,7 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from rocketmq_py import admin, consumer, producer
+from rocketmq_py import consumer, producer
+from rocketmq_py.admin import (
+    Admin,
+    access_control,
+    brokers,
+    clients,
+    dead_letters,
+    groups,
+    lite_topics,
+    messages,
+    offsets,
+    topics,
+)
 from rocketmq_py.blocking.forwarding import blocking
 from rocketmq_py.handoff.hosted import plain, reading
 
@@ -27,97 +39,96 @@ class Operations:
 class Topics(Operations):
     """``admin.topics``."""
 
-    list: Final = blocking(admin.Topics.list)
-    describe: Final = blocking(admin.Topics.describe)
-    create: Final = blocking(admin.Topics.create)
-    alter: Final = blocking(admin.Topics.alter)
-    delete: Final = blocking(admin.Topics.delete)
+    list: Final = blocking(topics.Topics.list)
+    describe: Final = blocking(topics.Topics.describe)
+    create: Final = blocking(topics.Topics.create)
+    alter: Final = blocking(topics.Topics.alter)
+    delete: Final = blocking(topics.Topics.delete)
 
 
 class Groups(Operations):
     """``admin.groups``."""
 
-    list: Final = blocking(admin.Groups.list)
-    describe: Final = blocking(admin.Groups.describe)
-    create: Final = blocking(admin.Groups.create)
-    alter: Final = blocking(admin.Groups.alter)
-    delete: Final = blocking(admin.Groups.delete)
+    list: Final = blocking(groups.Groups.list)
+    describe: Final = blocking(groups.Groups.describe)
+    create: Final = blocking(groups.Groups.create)
+    alter: Final = blocking(groups.Groups.alter)
+    delete: Final = blocking(groups.Groups.delete)
 
 
 class Offsets(Operations):
     """``admin.offsets``."""
 
-    reset: Final = blocking(admin.Offsets.reset)
-    skip: Final = blocking(admin.Offsets.skip)
-    clone: Final = blocking(admin.Offsets.clone)
-    topics: Final = blocking(admin.Offsets.topics)
+    reset: Final = blocking(offsets.Offsets.reset)
+    clone: Final = blocking(offsets.Offsets.clone)
+    topics: Final = blocking(offsets.Offsets.topics)
 
 
 class Messages(Operations):
     """``admin.messages``."""
 
-    get: Final = blocking(admin.Messages.get)
-    find: Final = blocking(admin.Messages.find)
-    at: Final = blocking(admin.Messages.at)
-    tracks: Final = blocking(admin.Messages.tracks)
-    trace: Final = blocking(admin.Messages.trace)
-    consume_directly: Final = blocking(admin.Messages.consume_directly)
+    get: Final = blocking(messages.Messages.get)
+    find: Final = blocking(messages.Messages.find)
+    at: Final = blocking(messages.Messages.at)
+    tracks: Final = blocking(messages.Messages.tracks)
+    trace: Final = blocking(messages.Messages.trace)
+    consume_directly: Final = blocking(messages.Messages.consume_directly)
 
 
 class DeadLetterQueues(Operations):
     """``admin.dead_letters``."""
 
-    list: Final = blocking(admin.DeadLetterQueues.list)
-    resend: Final = blocking(admin.DeadLetterQueues.resend)
+    list: Final = blocking(dead_letters.DeadLetterQueues.list)
+    resend: Final = blocking(dead_letters.DeadLetterQueues.resend)
 
 
 class Clients(Operations):
     """``admin.clients``."""
 
-    list: Final = blocking(admin.Clients.list)
-    describe: Final = blocking(admin.Clients.describe)
+    list: Final = blocking(clients.Clients.list)
+    describe: Final = blocking(clients.Clients.describe)
 
 
 class Brokers(Operations):
     """``admin.brokers``."""
 
-    list: Final = blocking(admin.Brokers.list)
-    describe: Final = blocking(admin.Brokers.describe)
-    settings: Final = blocking(admin.Brokers.settings)
-    alter: Final = blocking(admin.Brokers.alter)
-    wipe_write_permission: Final = blocking(admin.Brokers.wipe_write_permission)
-    add_write_permission: Final = blocking(admin.Brokers.add_write_permission)
+    list: Final = blocking(brokers.Brokers.list)
+    describe: Final = blocking(brokers.Brokers.describe)
+    settings: Final = blocking(brokers.Brokers.settings)
+    alter: Final = blocking(brokers.Brokers.alter)
+    wipe_write_permission: Final = blocking(brokers.Brokers.wipe_write_permission)
+    add_write_permission: Final = blocking(brokers.Brokers.add_write_permission)
 
 
 class LiteTopics(Operations):
     """``admin.lite_topics``."""
 
-    brokers: Final = blocking(admin.LiteTopics.brokers)
-    describe_parent: Final = blocking(admin.LiteTopics.describe_parent)
-    describe: Final = blocking(admin.LiteTopics.describe)
-    describe_client: Final = blocking(admin.LiteTopics.describe_client)
-    lag: Final = blocking(admin.LiteTopics.lag)
-    offer_again: Final = blocking(admin.LiteTopics.offer_again)
+    brokers: Final = blocking(lite_topics.LiteTopics.brokers)
+    describe_parent: Final = blocking(lite_topics.LiteTopics.describe_parent)
+    describe: Final = blocking(lite_topics.LiteTopics.describe)
+    describe_client: Final = blocking(lite_topics.LiteTopics.describe_client)
+    lag: Final = blocking(lite_topics.LiteTopics.lag)
+    offer_again: Final = blocking(lite_topics.LiteTopics.offer_again)
 
 
 class NameServers(Operations):
     """``admin.name_servers``."""
 
-    settings: Final = blocking(admin.NameServers.settings)
-    alter: Final = blocking(admin.NameServers.alter)
+    settings: Final = blocking(brokers.NameServers.settings)
+    alter: Final = blocking(brokers.NameServers.alter)
 
 
 class AccessControl(Operations):
     """``admin.access``."""
 
-    users: Final = blocking(admin.AccessControl.users)
-    create_user: Final = blocking(admin.AccessControl.create_user)
-    alter_user: Final = blocking(admin.AccessControl.alter_user)
-    delete_user: Final = blocking(admin.AccessControl.delete_user)
-    rules: Final = blocking(admin.AccessControl.rules)
-    put_rule: Final = blocking(admin.AccessControl.put_rule)
-    delete_rules: Final = blocking(admin.AccessControl.delete_rules)
-    acl_config_versions: Final = blocking(admin.AccessControl.acl_config_versions)
+    users: Final = blocking(access_control.AccessControl.users)
+    create_user: Final = blocking(access_control.AccessControl.create_user)
+    alter_user: Final = blocking(access_control.AccessControl.alter_user)
+    delete_user: Final = blocking(access_control.AccessControl.delete_user)
+    rules: Final = blocking(access_control.AccessControl.rules)
+    put_rule: Final = blocking(access_control.AccessControl.put_rule)
+    delete_rules: Final = blocking(access_control.AccessControl.delete_rules)
+    acl_config_versions: Final = blocking(access_control.AccessControl.acl_config_versions)
 
 
 class AdminMethods:
@@ -125,7 +136,7 @@ class AdminMethods:
 
     _call: Callable[..., Any]
 
-    def _set_operations(self, target: admin.Admin) -> None:
+    def _set_operations(self, target: Admin) -> None:
         self.topics: Topics = Topics(target.topics, self._call)
         self.groups: Groups = Groups(target.groups, self._call)
         self.offsets: Offsets = Offsets(target.offsets, self._call)
@@ -150,15 +161,6 @@ class ProducerMethods:
     health: Final = reading(producer.Producer.health)
 
 
-class BatchingProducerMethods:
-    """Methods of a BatchingProducer."""
-
-    send: Final = blocking(producer.BatchingProducer.send)
-    send_oneway: Final = blocking(producer.BatchingProducer.send_oneway)
-    queues: Final = blocking(producer.BatchingProducer.queues)
-    health: Final = reading(producer.BatchingProducer.health)
-
-
 class PushConsumerMethods:
     """Methods of a PushConsumer."""
 
@@ -169,8 +171,6 @@ class PushConsumerMethods:
     seek: Final = blocking(consumer.PushConsumer.seek)
     stop: Final = plain(consumer.PushConsumer.stop)
     subscribe: Final = plain(consumer.PushConsumer.subscribe)
-    begin_offsets: Final = blocking(consumer.PushConsumer.begin_offsets)
-    end_offsets: Final = blocking(consumer.PushConsumer.end_offsets)
     lag: Final = blocking(consumer.PushConsumer.lag)
     check_sql: Final = blocking(consumer.PushConsumer.check_sql)
     health: Final = reading(consumer.PushConsumer.health)
@@ -184,17 +184,11 @@ class LitePullConsumerMethods:
     pause: Final = plain(consumer.LitePullConsumer.pause)
     resume: Final = plain(consumer.LitePullConsumer.resume)
     seek: Final = blocking(consumer.LitePullConsumer.seek)
-    seek_to_begin: Final = blocking(consumer.LitePullConsumer.seek_to_begin)
-    seek_to_end: Final = blocking(consumer.LitePullConsumer.seek_to_end)
-    seek_to_time: Final = blocking(consumer.LitePullConsumer.seek_to_time)
     position: Final = blocking(consumer.LitePullConsumer.position)
     queues: Final = blocking(consumer.LitePullConsumer.queues)
-    offset_at: Final = blocking(consumer.LitePullConsumer.offset_at)
     commit: Final = blocking(consumer.LitePullConsumer.commit)
     committed: Final = blocking(consumer.LitePullConsumer.committed)
     subscribe: Final = plain(consumer.LitePullConsumer.subscribe)
-    begin_offsets: Final = blocking(consumer.LitePullConsumer.begin_offsets)
-    end_offsets: Final = blocking(consumer.LitePullConsumer.end_offsets)
     lag: Final = blocking(consumer.LitePullConsumer.lag)
     check_sql: Final = blocking(consumer.LitePullConsumer.check_sql)
     health: Final = reading(consumer.LitePullConsumer.health)
@@ -208,40 +202,34 @@ class PopConsumerMethods:
     lag: Final = blocking(consumer.PopConsumer.lag)
     subscribe: Final = plain(consumer.PopConsumer.subscribe)
     unsubscribe: Final = plain(consumer.PopConsumer.unsubscribe)
-    begin_offsets: Final = blocking(consumer.PopConsumer.begin_offsets)
-    end_offsets: Final = blocking(consumer.PopConsumer.end_offsets)
     check_sql: Final = blocking(consumer.PopConsumer.check_sql)
     health: Final = reading(consumer.PopConsumer.health)
 
 
-class LiteConsumerMethods:
-    """Methods of a LiteConsumer."""
+class LiteTopicConsumerMethods:
+    """Methods of a LiteTopicConsumer."""
 
-    ack: Final = blocking(consumer.LiteConsumer.ack)
-    change_invisible: Final = blocking(consumer.LiteConsumer.change_invisible)
-    subscribe_lite: Final = blocking(consumer.LiteConsumer.subscribe_lite)
-    unsubscribe_lite: Final = blocking(consumer.LiteConsumer.unsubscribe_lite)
-    health: Final = reading(consumer.LiteConsumer.health)
+    ack: Final = blocking(consumer.LiteTopicConsumer.ack)
+    change_invisible: Final = blocking(consumer.LiteTopicConsumer.change_invisible)
+    subscribe_lite: Final = blocking(consumer.LiteTopicConsumer.subscribe_lite)
+    unsubscribe_lite: Final = blocking(consumer.LiteTopicConsumer.unsubscribe_lite)
+    health: Final = reading(consumer.LiteTopicConsumer.health)
 
 
-class LitePushConsumerMethods:
-    """Methods of a LitePushConsumer."""
+class LiteTopicPushConsumerMethods:
+    """Methods of a LiteTopicPushConsumer."""
 
-    stop: Final = plain(consumer.LitePushConsumer.stop)
-    subscribe_lite: Final = blocking(consumer.LitePushConsumer.subscribe_lite)
-    unsubscribe_lite: Final = blocking(consumer.LitePushConsumer.unsubscribe_lite)
-    health: Final = reading(consumer.LitePushConsumer.health)
+    stop: Final = plain(consumer.LiteTopicPushConsumer.stop)
+    subscribe_lite: Final = blocking(consumer.LiteTopicPushConsumer.subscribe_lite)
+    unsubscribe_lite: Final = blocking(consumer.LiteTopicPushConsumer.unsubscribe_lite)
+    health: Final = reading(consumer.LiteTopicPushConsumer.health)
 
 
 class ReaderMethods:
     """Methods of a Reader."""
 
-    message: Final = blocking(consumer.Reader.message)
-    find_message: Final = blocking(consumer.Reader.find_message)
-    find: Final = blocking(consumer.Reader.find)
     topics: Final = blocking(consumer.Reader.topics)
     offsets: Final = blocking(consumer.Reader.offsets)
-    offsets_of: Final = blocking(consumer.Reader.offsets_of)
     offsets_at: Final = blocking(consumer.Reader.offsets_at)
     committed: Final = blocking(consumer.Reader.committed)
     commit: Final = blocking(consumer.Reader.commit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
@@ -9,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff import hosted as base
 from rocketmq_py.handoff.context_manager import TrioContext
 from rocketmq_py.handoff.hosted import Target
@@ -32,7 +34,7 @@ class Hosted(base.Hosted[Target]):
         try:
             self._thread.call(partial(self._thread.start_task, self._live))
         except BaseException:
-            self.close_soon()  # it may be open although the wait was interrupted
+            self._close_soon()  # it may be open although the wait was interrupted
             raise
 
     def __enter__(self) -> Self:
@@ -47,7 +49,7 @@ class Hosted(base.Hosted[Target]):
     if not TYPE_CHECKING:  # type checkers report the missing methods
 
         async def __aenter__(self) -> NoReturn:
-            self.close_soon()
+            self._close_soon()
             name = type(self).__name__
             raise TypeError(
                 f"use 'with {name}(...)'; for 'async with' there is rocketmq_py.aio, or rocketmq_py on trio"
@@ -57,20 +59,28 @@ class Hosted(base.Hosted[Target]):
             raise AssertionError("it was never entered")
 
     def close(self) -> None:
-        """Close it, after everything that was opened from it. Pending work may end within ``close_timeout``.
+        """Close it, after everything that was opened from it. Pending work may end, see ``close_timeout``.
 
-        It may be called again. When interrupted, closing goes on in the background. In a process that was
-        forked from the one that opened it, it does nothing: the connections belong to the parent.
+        It may be called again. When interrupted, closing goes on in the background. If KeyboardInterrupt or
+        SystemExit led here, an interruption is the second, and pending sends are given up at once. In a
+        process that was forked from the one that opened it, it does nothing: the connections belong to the
+        parent.
         """
         if not self._thread.is_usable:
             return
         if self._thread.is_current:  # a hook or a finalizer: the thread cannot wait for itself
-            self.close_soon()
+            self._close_soon()
         else:
+            is_second = isinstance(sys.exception(), KeyboardInterrupt | SystemExit)
             try:
-                self._thread.call(self.end)
-            except BaseException:
-                self.close_soon()
+                self._thread.call(self._end)
+            except BaseException as error:
+                if isinstance(error, ClosedError) and self._thread.is_process_ending:
+                    return  # closed by the end of the process, while this thread was about to
+                if is_second:
+                    self._closing_interrupted()
+                else:
+                    self._close_soon()
                 raise
 
     def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:

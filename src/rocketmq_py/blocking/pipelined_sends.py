@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from rocketmq_py.arguments import Duration
 from rocketmq_py.blocking.futures import CallbackRunner, ThreadFuture, callback_runner_of
 from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS
 from rocketmq_py.handoff.send_queue import SendQueue, result_of
@@ -28,7 +29,7 @@ class ThreadSendFuture(ThreadFuture[SendResult]):
         message: Message,
         size: int,
         queue: Destination | None,
-        timeout: float | None,
+        timeout: Duration | None,
     ) -> None:
         super().__init__(send_queue.thread, send_queue.callback_runner)
         self.message: Message | None = message
@@ -46,15 +47,15 @@ class ThreadSendFuture(ThreadFuture[SendResult]):
 
     # In the trio thread
 
-    def succeed(self, result: Any) -> None:
+    def _succeed(self, result: Any) -> None:
         """Set the result."""
         self._send_queue.release(self)
         self.finish(result)
 
-    def fail(self, error: BaseException, log: FailureLog | None = None) -> None:
+    def _fail(self, error: BaseException, log: FailureLog | None = None) -> None:
         """Set the error."""
         self._send_queue.release(self, error)
-        super().fail(error)
+        super()._fail(error)
 
 
 class ThreadSendQueue(SendQueue[ThreadSendFuture]):
@@ -69,7 +70,7 @@ class ThreadSendQueue(SendQueue[ThreadSendFuture]):
         self.callback_runner: CallbackRunner = callback_runner_of(thread)
 
     def send(
-        self, message: Message, queue: Destination | None, timeout: float | None = None
+        self, message: Message, queue: Destination | None, timeout: Duration | None = None
     ) -> ThreadSendFuture:
         """Queue a message when there is space. If the wait is interrupted, it is not sent.
 
@@ -89,6 +90,6 @@ class ThreadSendQueue(SendQueue[ThreadSendFuture]):
             self.check_open()
             woken = threading.Lock()
             woken.acquire()
-            if self.must_wait(woken.release, size):
-                woken.acquire(timeout=SIGNAL_CHECK_SECONDS)
+            if self.must_wait(woken.release, size) and not woken.acquire(timeout=SIGNAL_CHECK_SECONDS):
+                self.thread.watchdog.check()
         self.check_open()

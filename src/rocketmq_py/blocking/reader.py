@@ -10,16 +10,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from rocketmq_py import consumer
+from rocketmq_py.arguments import Duration
 from rocketmq_py.blocking.generated_methods import ReaderMethods
 from rocketmq_py.blocking.hosted import Hosted
-from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.client.settings import ClientOptions, ClientSettings
+from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer.read import message_stream, pull_result_stream
 from rocketmq_py.consumer.read.message_stream import READER_GROUP
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.consumer.read.pull_result_stream import DEFAULT_BUFFER, DEFAULT_PARALLEL, DEFAULT_PATIENCE
-from rocketmq_py.consumer.read.start_position import StartPosition
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.position import Position
 from rocketmq_py.protocol.subscription import ALL
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
+@takes_settings(ClientSettings)
 class Reader(ReaderMethods, Hosted[consumer.Reader]):
     """``rocketmq_py.Reader`` for threads: the same methods, without ``await``.
 
@@ -36,7 +39,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
     Args:
         client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             a ``rocketmq_py.blocking.Client`` to share.
-        **options: the fields of ClientConfig, unless a client is shared.
+        **options: the settings of a Client, unless one is shared.
 
     Raises:
         ConfigurationError: an option is unknown or not valid.
@@ -47,12 +50,17 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         shared, parent = self._shared_client(client)
         super().__init__(consumer.Reader(shared, **options), parent)
 
+    @property
+    def settings(self) -> ClientSettings:
+        """The settings of its client."""
+        return self._target.settings
+
     def open(
         self,
         topic: str,
         tags: str = ALL,
         *,
-        start: StartPosition | str = StartPosition.END,
+        start: Position | str = Position.latest,
         stop_at_end: bool = False,
         sql: str | None = None,
     ) -> MessageStream:
@@ -98,7 +106,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         max_buffered_bytes: int = DEFAULT_BUFFER,
         parallel: int = DEFAULT_PARALLEL,
         in_order: bool = False,
-        patience: float = DEFAULT_PATIENCE,
+        patience: Duration = DEFAULT_PATIENCE,
         group: str = READER_GROUP,
     ) -> PullResultStream:
         """Open a stream over offset ranges, with messages as brokers store them, and start pulling.
@@ -126,7 +134,7 @@ class _Stream(Iterator[Item]):
     def __init__(self, hosted: Hosted[Lifespan], next_batch: Callable[[], Awaitable[Sequence[Item]]]) -> None:
         self._hosted = hosted
         self._items = _Flattened(hosted, next_batch)
-        weakref.finalize(self, hosted.close_soon).atexit = False
+        weakref.finalize(self, hosted._close_soon).atexit = False
 
     def __enter__(self) -> Self:
         return self

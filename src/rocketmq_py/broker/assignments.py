@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+import attrs
+
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
+from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue
@@ -46,10 +49,20 @@ _STRATEGIES: Mapping[str, Strategy] = {"AVG": averagely, "AVG_BY_CIRCLE": by_cir
 
 
 class AssignmentProcessor:
-    """Assigns queues to consumers that leave the allocation to the broker, and tells them to pull or pop."""
+    """Assigns queues to consumers that leave the allocation to the broker, and tells them to pull or pop.
 
-    def __init__(self, state: BrokerState) -> None:
+    Each broker assigns the queues of all brokers, which it knows from the name servers. Java:
+    ``TopicRouteInfoManager``.
+
+    Args:
+        state: the broker's tables.
+        name_servers: returns the name servers that the broker reaches.
+    """
+
+    def __init__(self, state: BrokerState, name_servers: Callable[[], Sequence[NameServer]]) -> None:
         self._state = state
+        self._name_servers = name_servers
+        self._read_queues: dict[str, Sequence[MessageQueue]] = {}  # by topic, as last seen
         self._config = state.config
         self._settings: dict[tuple[str, str], RequestModeSetting] = {}  # by topic and group
 
@@ -96,13 +109,9 @@ class AssignmentProcessor:
         self, query: AssignmentQuery, setting: RequestModeSetting
     ) -> Iterable[MessageQueue] | None:
         """Return the member's queues. None if they are unknown, and the member keeps those that it has."""
-        topic = self._state.topics.get(query.topic)
-        if topic is None:
+        queues = self._queues_of(query.topic)
+        if queues is None:
             return None
-        queues = [
-            self._state.message_queue(query.topic, queue_id)
-            for queue_id in range(topic.read_queue_nums if topic.is_readable else 0)
-        ]
         if query.message_model == MessageModel.BROADCASTING:
             return queues
         group = self._state.consumers.get(query.consumer_group)
@@ -112,7 +121,7 @@ class AssignmentProcessor:
         members = sorted([member.client_id for member in group.members.values()])
         followers = setting.pop_share_queue_num
         if setting.mode is RequestMode.POP and (followers <= 0 or followers >= len(members) - 1):
-            return [self._state.message_queue(query.topic, ALL_QUEUES) for _ in queues]
+            return [attrs.evolve(queue, queue_id=ALL_QUEUES) for queue in queues]
         if not queues or not query.client_id:
             return None
         if query.client_id not in members:
@@ -121,6 +130,18 @@ class AssignmentProcessor:
         if setting.mode is RequestMode.POP:
             return _shared_queues(queues, index, len(members), strategy, followers)
         return strategy(queues, index, len(members))
+
+    def _queues_of(self, topic: str) -> Sequence[MessageQueue] | None:
+        """Return the readable queues of a topic, or None if it is unknown."""
+        name_servers = self._name_servers()
+        for name_server in name_servers:
+            queues = name_server.read_queues(topic)
+            if queues is not None:
+                self._read_queues[topic] = queues
+                return queues
+        if name_servers:
+            self._read_queues.pop(topic, None)
+        return self._read_queues.get(topic)
 
 
 def _shared_queues(

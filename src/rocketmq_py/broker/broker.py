@@ -28,6 +28,7 @@ from rocketmq_py.broker.name_server import NameServer, register_periodically
 from rocketmq_py.broker.offset_requests import OffsetProcessor, OffsetResetProcessor
 from rocketmq_py.broker.pop.ack_requests import AckProcessor
 from rocketmq_py.broker.pop.pop_requests import PopProcessor
+from rocketmq_py.broker.profile_rules import ProfileRules, access_keys_of
 from rocketmq_py.broker.pull_requests import PullProcessor
 from rocketmq_py.broker.query_requests import QueryProcessor
 from rocketmq_py.broker.sends.plain_sends import PlainSendHandler
@@ -39,6 +40,7 @@ from rocketmq_py.broker.sends.transactions import TransactionProcessor
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler, TimerMessageStore
 from rocketmq_py.broker.topics import TopicConfig
+from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.remoting import Connection, SendHandler
 
@@ -69,9 +71,9 @@ class Broker:
         state: the broker's tables, after :meth:`open`.
         transactions: the transactions, after :meth:`open`.
         dispatch: answers requests, after :meth:`open`.
-        check: authenticates requests; None if ``config`` has no access keys. Raises Refusal.
-        send_handler: the fast path for plain sends; None before :meth:`open`, and if requests are
-            authenticated.
+        check: authenticates requests, and applies the rules of a profile. None if ``config`` has neither
+            access keys nor a profile. Raises Refusal.
+        send_handler: the fast path for plain sends; None before :meth:`open`, and if requests are checked.
         tasks: functions to run as background tasks, after :meth:`open`. They answer held pulls and pops,
             deliver delayed messages, redeliver popped messages, check transactions, and close the
             connections of silent clients.
@@ -87,15 +89,15 @@ class Broker:
         now_ms: Callable[[], int],
         rng: random.Random,
     ) -> None:
-        self.config: BrokerConfig = attrs.evolve(config)
+        self.config: BrokerConfig = _with_profile(config)
         self._name_servers = name_servers
         self._address = ""
         self._now_ms = now_ms
         self._rng = rng
         self._on_connection_closed: list[Callable[[Connection], None]] = []
         self._on_clock_shifted: list[Callable[[float], None]] = []
-        access_control = AccessControl(config.access_keys)
-        self.check: Final = access_control.authenticate if access_control.is_enabled else None
+        access_control = AccessControl(self.config.access_keys)
+        self.check: Final = self._make_check(access_control)
         self.dispatch: Dispatcher = Dispatcher(self.check)
         self.dispatch.add(access_control.handlers())
         self.send_handler: SendHandler | None = None
@@ -111,13 +113,24 @@ class Broker:
         self.state = state = BrokerState.create(
             self.config, address, self._now_ms, self._rng, self._register_topic
         )
+        if self.config.profile is not None:
+            state.topics.put(TopicConfig(self.config.profile.trace_topic.value, 1, 1))
         timers = TimerMessageStore(state.config, state.store, now_ms=state.now_ms)
         scheduler = MessageScheduler(state.config, state.store, timers)
         self.tasks += [timers.run, scheduler.run, partial(register_periodically, self.register)]
         self._add_consumer_processors(state, scheduler)
         self._add_send_processors(state, scheduler)
-        for processor in (*COMMON_PROCESSORS, ForwardingProcessor, OffsetResetProcessor, AssignmentProcessor):
+        for processor in (*COMMON_PROCESSORS, ForwardingProcessor, OffsetResetProcessor):
             self.dispatch.add(processor(state).handlers())
+        self.dispatch.add(AssignmentProcessor(state, self._name_servers).handlers())
+
+    def _make_check(self, access_control: AccessControl) -> Callable[[Command], None] | None:
+        if self.config.profile is not None:
+            return ProfileRules(self.config.profile, access_control, self._find_topic, self._now_ms).check
+        return access_control.authenticate if access_control.is_enabled else None
+
+    def _find_topic(self, name: str) -> TopicConfig | None:
+        return self.state.topics.get(name)
 
     def _add_send_processors(self, state: BrokerState, scheduler: MessageScheduler) -> None:
         validator = SendValidator(state)
@@ -189,3 +202,17 @@ class Broker:
     def _register_topic(self, topic: TopicConfig) -> None:
         for name_server in self._name_servers():
             name_server.register(self.config, self._address, [topic])
+
+
+def _with_profile(config: BrokerConfig) -> BrokerConfig:
+    """Return a copy of the settings, with those that the profile determines."""
+    profile = config.profile
+    if profile is None:
+        return attrs.evolve(config)
+    return attrs.evolve(
+        config,
+        access_keys=access_keys_of(config),
+        auto_create_topic_enable=False,
+        max_message_size=profile.sizes.value.body,
+        timer_max_delay_sec=profile.delays.value.max_seconds,
+    )

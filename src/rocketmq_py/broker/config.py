@@ -7,7 +7,17 @@ from typing import Any
 
 import attrs
 
-from rocketmq_py.arguments import check_integer, check_number, check_text, flag, text, whole, wrong_type
+from rocketmq_py.arguments import (
+    check_integer,
+    check_number,
+    check_text,
+    flag,
+    seconds,
+    text,
+    whole,
+    wrong_type,
+)
+from rocketmq_py.broker.profiles import Profile, profile_of
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_count, check_topic
 from rocketmq_py.protocol.bodies import RequestMode
@@ -142,6 +152,9 @@ class BrokerConfig:
             or not, as a real broker deletes its old files (fileReservedTime). The queue's minimum offset then
             increases, and a pull below it is answered with the new minimum.
         max_store_messages: maximum number of stored messages, including RocketMQ's own. None for no limit.
+        profile: the profile of a managed service, or its name: "alibaba-4", "alibaba-5", "tencent-4",
+            "huawei" or "volcengine". The servers refuse what this service refuses according to its documents.
+            Its rules replace ``auto_create_topic_enable``, ``max_message_size`` and ``timer_max_delay_sec``.
 
     Raises:
         ConfigurationError: a value is out of its range.
@@ -164,8 +177,10 @@ class BrokerConfig:
     timer_max_delay_sec: int = attrs.field(default=3 * 24 * 3600, validator=_at_least(1))
     recall_message_enable: bool = attrs.field(default=True, validator=flag)
     reject_transaction_message: bool = attrs.field(default=False, validator=flag)
-    transaction_time_out: float = attrs.field(default=6.0, validator=_at_least(0))
-    transaction_check_interval: float = attrs.field(default=30.0, validator=_at_least(0.001))
+    transaction_time_out: float = attrs.field(default=6.0, converter=seconds, validator=_at_least(0))
+    transaction_check_interval: float = attrs.field(
+        default=30.0, converter=seconds, validator=_at_least(0.001)
+    )
     transaction_check_max: int = attrs.field(default=15, validator=_at_least(0))
     store_reply_message_enable: bool = attrs.field(default=True, validator=flag)
     enable_property_filter: bool = attrs.field(default=True, validator=flag)
@@ -174,8 +189,8 @@ class BrokerConfig:
     default_pop_share_queue_num: int = attrs.field(default=-1, validator=whole)
     use_server_side_reset_offset: bool = attrs.field(default=True, validator=flag)
     long_polling_enable: bool = attrs.field(default=True, validator=flag)
-    short_polling_time: float = attrs.field(default=1.0, validator=_at_least(0))
-    channel_expired_timeout: float = attrs.field(default=120.0, validator=_at_least(0.001))
+    short_polling_time: float = attrs.field(default=1.0, converter=seconds, validator=_at_least(0))
+    channel_expired_timeout: float = attrs.field(default=120.0, converter=seconds, validator=_at_least(0.001))
     max_transfer_count_on_message_in_memory: int = attrs.field(default=32, validator=_at_least(1))
     max_transfer_bytes_on_message_in_memory: int = attrs.field(default=256 * 1024, validator=_at_least(1))
     enable_lmq: bool = attrs.field(default=True, validator=flag)
@@ -187,6 +202,7 @@ class BrokerConfig:
     max_store_messages: int | None = attrs.field(
         default=None, validator=attrs.validators.optional(_at_least(1))
     )
+    profile: Profile | None = attrs.field(default=None, converter=profile_of)
 
     @property
     def delay_levels(self) -> tuple[float, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-import random
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,8 +20,10 @@ from rocketmq_py.broker.broker import Broker
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Dispatcher, topic_of
 from rocketmq_py.broker.name_server import NameServer
-from rocketmq_py.broker.topics import TopicConfig, check_topics
+from rocketmq_py.broker.profile_rules import name_server_check, server_tls
+from rocketmq_py.broker.topics import check_topics
 from rocketmq_py.callables import check_callable
+from rocketmq_py.environment import current_environment
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection, SendHandler, serve
@@ -51,14 +52,12 @@ class EmbeddedBroker:
         namesrv_port: the port of the name server; 0 for a free port.
         port: the port of the broker; 0 for a free port.
         config: the settings; None for the defaults.
-        topics: topics to create, with four queues each, or as many as a mapping gives.
-        tls: a server-side SSL context with a certificate; None for plain text.
+        topics: topics to create, with four queues each, or as many as a mapping gives. ``"Orders:2:FIFO"``
+            has two queues and the message type FIFO.
+        tls: a server-side SSL context with a certificate; None for plain text, or the profile's certificate.
         on_request: called before each request is answered, with its code, its topic or None, and the client's
             address. If it raises, the request is answered with SYSTEM_ERROR and the error, which is logged.
         settings: fields of ``BrokerConfig`` that replace those of ``config``.
-        now_ms: the clock of messages, epoch milliseconds. By default it starts at the current time and
-            advances with trio's clock.
-        rng: chooses queues that producers leave to the broker.
 
     Raises:
         ConfigurationError: ``host`` or ``broker_ip1`` is not an IP address, a setting is out of its range, or
@@ -75,29 +74,23 @@ class EmbeddedBroker:
         topics: Mapping[str, int] | Iterable[str] = (),
         tls: ssl.SSLContext | None = None,
         on_request: Callable[[int, str | None, str], None] | None = None,
-        now_ms: Callable[[], int] | None = None,
-        rng: random.Random | None = None,
         **settings: Any,
     ) -> None:
         if on_request is not None:
             check_callable(on_request, "on_request", "code", "topic", "client_address", awaited=False)
-        if now_ms is not None:
-            check_callable(now_ms, "now_ms", awaited=False)
         optional(check_instance, config, "config", kind=BrokerConfig)
         optional(check_instance, tls, "tls", kind=ssl.SSLContext)
-        optional(check_instance, rng, "rng", kind=random.Random)
         for name, value in (("namesrv_port", namesrv_port), ("port", port)):
             check_integer(value, name, lowest=0, highest=65_535)
         self.config: BrokerConfig = attrs.evolve(config or BrokerConfig(), **settings)
-        self._topics = check_topics(topics)
-        self._tls = tls
+        self._topics = check_topics(topics, self.config.profile)
+        self._tls = server_tls(tls, self.config)
         self._on_request = on_request
         self._host = host
         self._namesrv_port = namesrv_port
         self._port = port
         self._public_ip = _public_ip(host, self.config)
-        self._now_ms = now_ms
-        self._rng = rng or random.Random()
+        self._environment = current_environment()
         self._name_server_address: str | None = None
         self._broker_address: str | None = None
         self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
@@ -143,9 +136,10 @@ class EmbeddedBroker:
 
     async def _start(self, nursery: trio.Nursery) -> None:
         name_server = NameServer()
-        name_server_dispatch = Dispatcher()
+        name_server_dispatch = Dispatcher(name_server_check(self.config))
         name_server_dispatch.add(name_server.handlers())
-        broker = Broker(self.config, lambda: [name_server], self._now_ms or _wall_clock(), self._rng)
+        now_ms = self._environment.now_ms or _wall_clock()
+        broker = Broker(self.config, lambda: [name_server], now_ms, self._environment.random())
         if self._port:
             # The broker must be open before the first request, and clients may already be trying this port.
             # A free port is unknown to them, and its address is known only when it listens.
@@ -165,8 +159,8 @@ class EmbeddedBroker:
 
     def _open(self, broker: Broker, address: str) -> None:
         broker.open(address)
-        for topic, queues in self._topics.items():
-            broker.state.topics.put(TopicConfig(topic, queues, queues))
+        for topic in self._topics.values():
+            broker.state.topics.put(topic)
 
     async def _serve(
         self,

@@ -14,8 +14,10 @@ from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
 from rocketmq_py.broker.topics import PERM_READ, PERM_WRITE, TopicConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import (
     MASTER_ID,
+    READABLE,
     BrokerData,
     ClusterInfo,
     KeyValueTable,
@@ -157,6 +159,18 @@ class NameServer:
                 del self._brokers[name]
 
     # Routes and topics
+
+    def read_queues(self, topic: str) -> list[MessageQueue] | None:
+        """Return the readable queues of a topic on all brokers, sorted. None if no broker has the topic."""
+        found = [broker.queues[topic] for broker in self._brokers.values() if topic in broker.queues]
+        if not found:
+            return None
+        return sorted(
+            MessageQueue(topic, queues.broker_name, queue_id)
+            for queues in found
+            if queues.perm & READABLE
+            for queue_id in range(queues.read_queue_nums)
+        )
 
     def _route(self, connection: Connection, request: Command) -> None:
         topic = request.fields.get("topic", "null")

@@ -11,7 +11,7 @@ from rocketmq_py.broker.storage.broker_message import TRANSACTION_BITS, BrokerMe
 from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.property_names import KEY_SEPARATOR, KEYS, UNIQUE_KEY
+from rocketmq_py.property_names import KEYS, UNIQUE_KEY, split_keys
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
     GetEarliestStoreTimeAnswer,
@@ -166,7 +166,7 @@ class KeyIndex:
 
 
 def _keys_of(message: BrokerMessage) -> set[str]:
-    keys = set(message.properties.get(KEYS, "").split(KEY_SEPARATOR)) - {""}
+    keys = set(split_keys(message.properties.get(KEYS, "")))
     unique_id = message.properties.get(UNIQUE_KEY)
     if unique_id:
         keys.add(unique_id)

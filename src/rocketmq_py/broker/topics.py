@@ -10,7 +10,9 @@ import attrs
 
 from rocketmq_py import names
 from rocketmq_py.arguments import check_texts
+from rocketmq_py.broker.admin.attributes import TOPIC_ATTRIBUTES
 from rocketmq_py.broker.config import BrokerConfig
+from rocketmq_py.broker.profiles import Profile
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import (
     DEAD_LETTER_PREFIX,
@@ -43,22 +45,10 @@ _NOT_SENDABLE = frozenset(
     }
 )
 """Java: ``TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET``."""
+TYPE_ATTRIBUTE = "message.type"
+"""The attribute of topics that has the type of their messages. Topics without it are NORMAL."""
 _LEGAL_NAME = "^[%|a-zA-Z0-9_-]+$"
 _is_legal = re.compile(_LEGAL_NAME, re.ASCII).fullmatch
-
-
-def check_topics(topics: Mapping[str, int] | Iterable[str]) -> dict[str, int]:
-    """Return the number of queues of topics to create: four each unless a mapping gives it.
-
-    Raises ConfigurationError for an invalid name, and for a number below 1 or above MAX_QUEUES.
-    """
-    if isinstance(topics, str):
-        raise ConfigurationError(f"topics is a text; expected several names, such as [{topics!r}]")
-    counts = topics if isinstance(topics, Mapping) else dict.fromkeys(check_texts(topics, "topics"), 4)
-    return {
-        check_topic(topic): check_count(count, f"the number of queues of {topic}")
-        for topic, count in counts.items()
-    }
 
 
 @attrs.frozen
@@ -119,6 +109,53 @@ class TopicConfig:
             f" topicFilterType={self.topic_filter_type}, topicSysFlag={self.topic_sys_flag},"
             f" order={'true' if self.order else 'false'}, attributes={{{attributes}}}]"
         )
+
+
+def check_topics(
+    topics: Mapping[str, int] | Iterable[str], profile: Profile | None = None
+) -> dict[str, TopicConfig]:
+    """Return the settings of topics to create by their names, which have the namespace of the profile.
+
+    An item of an iterable is ``NAME``, ``NAME:QUEUES``, ``NAME:TYPE`` or ``NAME:QUEUES:TYPE``. By default a
+    topic has four queues. Raises ConfigurationError for an invalid name or type, and for a number of queues
+    below 1 or above MAX_QUEUES.
+    """
+    if isinstance(topics, str):
+        raise ConfigurationError(f"topics is a text; expected several names, such as [{topics!r}]")
+    if isinstance(topics, Mapping):
+        found = [_new_topic(name, count) for name, count in topics.items()]
+    else:
+        found = [_parse_topic(text) for text in check_texts(topics, "topics")]
+    if profile is not None:
+        found = [attrs.evolve(topic, topic_name=profile.full_name(topic.topic_name)) for topic in found]
+    return {topic.topic_name: topic for topic in found}
+
+
+def _parse_topic(text: str) -> TopicConfig:
+    name, *rest = text.split(":")
+    count = rest.pop(0) if rest and rest[0].isascii() and rest[0].isdigit() else "4"
+    if len(count) > len(str(names.MAX_QUEUES)) or len(rest) > 1:
+        raise ConfigurationError(f"topic {text!r} is not NAME, NAME:QUEUES, NAME:TYPE or NAME:QUEUES:TYPE")
+    return _new_topic(name, int(count), *rest)
+
+
+def _new_topic(name: str, queues: int, message_type: str = "") -> TopicConfig:
+    check_topic(name)
+    check_count(queues, f"the number of queues of {name}")
+    return TopicConfig(name, queues, queues, attributes=type_attributes(message_type))
+
+
+def type_attributes(message_type: str) -> dict[str, str]:
+    """Return the attributes of a topic with a message type; none for an empty text.
+
+    Raises ConfigurationError for an unknown type.
+    """
+    if not message_type:
+        return {}
+    error = TOPIC_ATTRIBUTES[TYPE_ATTRIBUTE].find_error(message_type)
+    if error is not None:
+        raise ConfigurationError(f"message type {message_type!r}: {error}")
+    return {TYPE_ATTRIBUTE: message_type}
 
 
 def _perm_text(perm: int) -> str:

@@ -11,7 +11,7 @@ from rocketmq_py.cli.admin_runner import confirm, run_admin
 from rocketmq_py.cli.cluster_access import Access, access_options
 from rocketmq_py.cli.console import is_terminal
 from rocketmq_py.cli.option_values import checked, not_empty, read_secret
-from rocketmq_py.cli.options import yes_option
+from rocketmq_py.cli.options import if_not_exists_option, yes_option
 from rocketmq_py.cli.tables import (
     Column,
     OutputFormat,
@@ -19,6 +19,7 @@ from rocketmq_py.cli.tables import (
     format_time,
     output_option,
     print_change,
+    print_creation,
     print_result,
 )
 
@@ -111,6 +112,7 @@ def _add_command(name: str, text: str, *, is_allowed: bool) -> None:
     @resource_argument
     @actions_argument
     @source_option
+    @if_not_exists_option
     @output_option
     @access_options
     def put_rule(
@@ -120,13 +122,24 @@ def _add_command(name: str, text: str, *, is_allowed: bool) -> None:
         resource: str,
         actions: tuple[str, ...],
         source_ips: tuple[str, ...],
+        exist_ok: bool,
     ) -> None:
-        def put(admin: Admin) -> Awaitable[tuple[str, ...]]:
-            return admin.access.put_rule(
-                user, resource, actions, is_allowed=is_allowed, source_ips=source_ips
+        async def work(admin: Admin) -> None:
+            brokers = await admin.access.put_rule(
+                user,
+                resource,
+                actions,
+                is_allowed=is_allowed,
+                source_ips=source_ips,
+                replace=not exist_ok,
             )
+            if brokers or not exist_ok:
+                change = f"{resource} {'allowed' if is_allowed else 'denied'}"
+                print_change(output, "user", user, change, brokers)
+            else:
+                print_creation(output, "rule", f"{user} on {resource}", brokers)
 
-        _change(access, output, user, f"{resource} {'allowed' if is_allowed else 'denied'}", put)
+        run_admin(access, work)
 
 
 _REPLACES = "a user some actions on a resource. Replaces the user's previous rule for it."
@@ -206,22 +219,24 @@ def _type(user: User) -> str:
 @click.argument("name", metavar="USER", callback=checked(not_empty))
 @password_option
 @click.option("--super", "is_super", is_flag=True, help="Create a super user, who may do everything.")
+@if_not_exists_option
 @output_option
 @access_options
-def create(access: Access, output: OutputFormat, name: str, password: str | None, is_super: bool) -> None:
+def create(
+    access: Access, output: OutputFormat, name: str, password: str | None, is_super: bool, exist_ok: bool
+) -> None:
     """Create a user on all brokers. Prompts for the secret key without --password."""
     if password is None:
         if not is_terminal(sys.stdin):
             raise click.UsageError("give --password, since standard input is not a terminal")
         password = click.prompt("Secret key", hide_input=True, confirmation_prompt=True, err=True)
     secret = str(password)
-    _change(
-        access,
-        output,
-        name,
-        "created",
-        lambda admin: admin.access.create_user(name, secret, is_super=is_super),
-    )
+
+    async def work(admin: Admin) -> None:
+        created = await admin.access.create_user(name, secret, is_super=is_super, exist_ok=exist_ok)
+        print_creation(output, "user", name, created)
+
+    run_admin(access, work)
 
 
 @user.command()

@@ -22,6 +22,7 @@ from rocketmq_py.cli.console import is_terminal, keep_line
 from rocketmq_py.cli.send_statistics import SEND_TIMEOUT, RateLimit, SendStatistics
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import Message, ReceivedMessage
+from rocketmq_py.producer.settings import USUAL_LINGER
 
 GROUP = "rocketmq-py-bench"
 _BUCKET_GROWTH = math.log(1.01)
@@ -158,17 +159,15 @@ async def produce(access: Access, load: LoadProfile, measurement: Measurement) -
     """Send messages and measure. Raises RocketMQError if the topic's route is not available."""
     options: dict[str, Any] = {"group": GROUP, "send_timeout": SEND_TIMEOUT, **access.client_options()}
     # Fast path: producers are imported on first use, saves 13 % of the CPU of the imports of `bench consume`.
-    producer_class = rocketmq_py.BatchingProducer if load.mode == "batched" else rocketmq_py.Producer
-    async with _progress(measurement), producer_class(access.name_servers, **options) as producer:
+    options["linger"] = USUAL_LINGER if load.mode == "batched" else None
+    async with _progress(measurement), rocketmq_py.Producer(access.name_servers, **options) as producer:
         await producer.queues(load.topic)  # not part of the measurement
         measurement.start()
         with _time_limit(load.duration):
             await _send(producer, load, measurement)
 
 
-async def _send(
-    producer: rocketmq_py.Producer | rocketmq_py.BatchingProducer, load: LoadProfile, measurement: Measurement
-) -> None:
+async def _send(producer: rocketmq_py.Producer, load: LoadProfile, measurement: Measurement) -> None:
     rng = random.Random()
     content = os.urandom(load.sizes[-1])
     limit = RateLimit(load.rate)
@@ -186,7 +185,7 @@ async def _send(
 
     def record(size: int, due: float, pending: rocketmq_py.PendingSend) -> None:
         measurement.statistics.record(pending)
-        if pending.error is None:
+        if pending.exception() is None:
             measurement.add(size, trio.current_time() - due)
 
     async def send_sequentially() -> None:
@@ -207,7 +206,8 @@ async def _send(
     while (following := await next_message()) is not None:
         message, due = following
         try:
-            await producer.submit(message, on_done=partial(record, len(message.body), due))
+            pending = await producer.submit(message)
+            pending.add_done_callback(partial(record, len(message.body), due))
         except RocketMQError as error:
             measurement.statistics.record_failure(error)
 
@@ -246,11 +246,11 @@ async def _read(
     record: Callable[[ReceivedMessage], None],
 ) -> None:
     # Fast path: consumers are imported on use, saves 24 % of the CPU of the imports of `bench produce`.
-    from rocketmq_py.consumer import Reader, StartPosition
+    from rocketmq_py.consumer import Reader
 
     async with (
         Reader(access.name_servers, **access.client_options()) as reader,
-        reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=stop_at_end) as messages,
+        reader.open(topic, start="earliest", stop_at_end=stop_at_end) as messages,
     ):
         measurement.start()
         async for message in messages:
@@ -264,15 +264,15 @@ async def _consume_as_member(
     measurement: Measurement,
     record: Callable[[ReceivedMessage], None],
 ) -> None:
-    from rocketmq_py.client import Client
-    from rocketmq_py.consumer import ConsumeFrom, PushConsumer
+    from rocketmq_py.client import Client, core_of
+    from rocketmq_py.consumer import PushConsumer
 
     async def handle(message: ReceivedMessage) -> None:
         record(message)
 
     async with Client(access.name_servers, **access.client_options()) as client:
-        await client.routes.get(topic)  # a consumer would wait for a missing topic
-        async with PushConsumer(client, group=group, consume_from=ConsumeFrom.FIRST) as consumer:
+        await core_of(client).routes.get(topic)  # a consumer would wait for a missing topic
+        async with PushConsumer(client, group=group, consume_from="earliest") as consumer:
             consumer.subscribe(topic)
             measurement.start()
             await consumer.run(handle)

@@ -26,7 +26,8 @@ from rocketmq_py.cli.tables import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rocketmq_py.admin import Admin, BrokerStatus
+    from rocketmq_py.admin import Admin
+    from rocketmq_py.admin.brokers import BrokerStatus
     from rocketmq_py.errors import RocketMQError
 
 SECRET_SETTINGS = ("initAuthenticationUser", "innerClientAuthenticationCredentials")

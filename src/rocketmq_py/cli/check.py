@@ -2,62 +2,37 @@
 
 from __future__ import annotations
 
-import enum
 import json
-import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 import click
 
+from rocketmq_py.cli.check_connection import connection
 from rocketmq_py.cli.cluster_access import Access, access_options
 from rocketmq_py.cli.completion import complete_topics
 from rocketmq_py.cli.console import complain, print_out
+from rocketmq_py.cli.monitoring import (
+    MonitoringGroup,
+    State,
+    format_options,
+    print_for_nagios,
+    quoted,
+    run_check,
+    single_line,
+)
 from rocketmq_py.cli.option_values import checked
 from rocketmq_py.cli.options import group_argument
 from rocketmq_py.names import check_topic
 
 if TYPE_CHECKING:
     from rocketmq_py.admin import Admin, GroupDescription
+    from rocketmq_py.admin.brokers import BrokerListing
     from rocketmq_py.errors import RocketMQError
-
 
 ROLES = ("name server", "broker")
 """The kinds of servers that ``check health`` queries."""
-
-
-class State(enum.IntEnum):
-    """The result of a check. Its number is the exit code."""
-
-    OK = 0
-    WARNING = 1
-    CRITICAL = 2
-    UNKNOWN = 3
-
-
-class MonitoringGroup(click.Group):
-    """A group whose usage errors exit with 3 for UNKNOWN, since the usual 2 means CRITICAL."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the options of the group itself. See ``click.Group.parse_args``."""
-        with _usage_errors_are_unknown():
-            return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Parse the options of a check and run it. See ``click.Group.invoke``."""
-        with _usage_errors_are_unknown():
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _usage_errors_are_unknown() -> Iterator[None]:
-    try:
-        yield
-    except click.UsageError as error:
-        error.exit_code = State.UNKNOWN.value  # type: ignore[misc]  # of this error only
-        raise
 
 
 @click.group(cls=MonitoringGroup)
@@ -68,45 +43,7 @@ def check() -> None:
     """
 
 
-_format_option = click.option(
-    "-o", "output", type=click.Choice(["nagios", "prometheus", "json"]), default="nagios", show_default=True,
-    help="A line for Nagios, metrics for Prometheus, or JSON.",
-)  # fmt: skip
-
-
-def run_check(
-    access: Access, work: Callable[[Admin], Awaitable[State]], print_unknown: Callable[[str], None]
-) -> NoReturn:
-    """Run ``work`` with an Admin and exit with the code of its state.
-
-    If it fails, or the Admin cannot be opened, print the reason and exit with the code of UNKNOWN.
-    """
-    from rocketmq_py.admin import Admin
-    from rocketmq_py.cli.runner import exit_for_signal, run
-    from rocketmq_py.errors import RocketMQError
-
-    state = State.UNKNOWN
-
-    async def open_and_work() -> None:
-        nonlocal state
-        try:
-            async with Admin(access.name_servers, **access.client_options()) as admin:
-                state = await work(admin)
-        except RocketMQError as error:
-            print_unknown(_one_line(error))
-
-    exit_for_signal(run(open_and_work))
-    sys.exit(state)
-
-
-def _print_for_nagios(state: State, text: str, metrics: str = "") -> None:
-    """Print a line for Nagios, where ``|`` separates the text from the metrics."""
-    safe_text = text.replace("|", "/")  # names of groups and topics may contain |
-    print_out(f"{state.name} - {safe_text}{f' | {metrics}' if metrics else ''}")
-
-
-def _one_line(error: object) -> str:
-    return " ".join(str(error).split())
+check.add_command(connection)
 
 
 @check.command()
@@ -117,7 +54,7 @@ def _one_line(error: object) -> str:
     "--topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics,
     help="Only this topic.  [default: all topics that the group consumes, and its retry topic]",
 )  # fmt: skip
-@_format_option
+@format_options
 @access_options
 def lag(
     access: Access, group: str, warn: int | None, critical: int | None, topic: str | None, output: str
@@ -132,7 +69,7 @@ def lag(
         elif output == "prometheus":
             complain(reason)
         else:
-            _print_for_nagios(State.UNKNOWN, f"{group}: {reason}")
+            print_for_nagios(State.UNKNOWN, f"{group}: {reason}")
 
     async def work(admin: Admin) -> State:
         described = await admin.groups.describe(group)
@@ -151,7 +88,7 @@ def lag(
         else:
             text = _lag_text(lags, members, topic, incomplete)
             limits = ";".join("" if limit is None else str(limit) for limit in (warn, critical))
-            _print_for_nagios(state, f"{group}: {text}", f"lag={sum(lags.values())};{limits};0")
+            print_for_nagios(state, f"{group}: {text}", f"lag={sum(lags.values())};{limits};0")
         return state
 
     run_check(access, work, print_unknown)
@@ -161,7 +98,7 @@ def _why_incomplete(described: GroupDescription, topic: str | None) -> str | Non
     """Return why the lag is unknown or incomplete. None if it is complete."""
     if described.failures:
         failed = ", ".join(f"{name} ({error})" for name, error in described.failures.items())
-        return _one_line(f"no answer from {failed}")
+        return single_line(f"no answer from {failed}")
     if topic is not None and topic not in {one.topic for one in described.topics}:
         return f"the group does not consume {topic}"
     return None
@@ -184,12 +121,13 @@ def _lag_text(lags: Mapping[str, int], members: int, topic: str | None, incomple
 
 
 @check.command()
-@_format_option
+@format_options
 @access_options
 def health(access: Access, output: str) -> None:
     """Check that all name servers and brokers answer.
 
-    It is WARNING if some do not answer, and CRITICAL if no name server or no broker does.
+    It is WARNING if some do not answer, and CRITICAL if no name server or no broker does. If a service does
+    not list its brokers, only the name servers are checked.
     """
 
     def print_unknown(reason: str) -> None:
@@ -198,26 +136,26 @@ def health(access: Access, output: str) -> None:
         elif output == "prometheus":
             complain(reason)
         else:
-            _print_for_nagios(State.UNKNOWN, reason)
+            print_for_nagios(State.UNKNOWN, reason)
 
     async def work(admin: Admin) -> State:
-        servers, reason = await _find_servers(admin)
-        state = _health_state(servers)
+        servers, reason, roles = await _find_servers(admin)
+        state = _health_state(servers, roles)
         if output == "prometheus":
             if reason is not None:
                 complain(reason)
             print_out(server_metrics(servers), end="")
             return state
         failed = [f"{one.role} {one.address}: {one.error}" for one in servers if one.error is not None]
-        reasons = [_one_line(text) for text in ([reason] if reason is not None else failed)]
+        reasons = [single_line(text) for text in ([*failed, reason] if reason is not None else failed)]
         if output == "json":
             values = [one.as_dict() for one in servers]
             print_out(json.dumps({"state": state.name, "servers": values, "reasons": reasons}))
         else:
-            counts = [(role, *_up_and_total(servers, role)) for role in ROLES]
+            counts = [(role, *_up_and_total(servers, role)) for role in roles]
             text = " and ".join(f"{up} of {total} {role}s answer" for role, up, total in counts)
             metrics = " ".join(f"{role.replace(' ', '_')}s={up};;;0;{total}" for role, up, total in counts)
-            _print_for_nagios(state, "; ".join([text, *reasons]), metrics)
+            print_for_nagios(state, "; ".join([text, *reasons]), metrics)
         return state
 
     run_check(access, work, print_unknown)
@@ -236,27 +174,43 @@ class _Server:
         return {"role": self.role, "address": self.address, "up": self.error is None, "error": self.error}
 
 
-async def _find_servers(admin: Admin) -> tuple[list[_Server], str | None]:
-    """Return all servers, and None. If no name server answers, return no servers, and the error."""
-    from rocketmq_py.errors import NameServerError
+async def _find_servers(admin: Admin) -> tuple[list[_Server], str | None, Sequence[str]]:
+    """Return all servers, why some may be missing, and the kinds of servers that could be found.
 
+    If no name server answers, return no servers, and the error.
+    """
+    from rocketmq_py.errors import NameServerError, UnsupportedByBrokerError
+
+    listed: BrokerListing | None = None
+    reason = None
     try:
         listed = await admin.brokers.list()
-        answers = await admin.name_servers.settings()
+    except UnsupportedByBrokerError as error:
+        reason = f"brokers cannot be listed: {error}"
     except NameServerError as error:
-        return [], str(error)
+        return [], str(error), ROLES
+    answers = await admin.name_servers.settings()
     servers = _servers("name server", answers.values, answers.failures)
-    return servers + _servers("broker", [broker.address for broker in listed], listed.failures), None
+    if listed is None:
+        return servers, reason, ROLES[:1]
+    brokers = _servers("broker", [broker.address for broker in listed], listed.failures)
+    return servers + brokers, None, ROLES
 
 
 def _servers(role: str, answered: Iterable[str], failures: Mapping[str, RocketMQError]) -> list[_Server]:
+    from rocketmq_py.errors import UnsupportedByBrokerError
+
     up = [_Server(role, address, None) for address in answered]
-    return up + [_Server(role, address, str(error)) for address, error in failures.items()]
+    return up + [
+        # A server that does not offer the request has answered it.
+        _Server(role, address, None if isinstance(error, UnsupportedByBrokerError) else str(error))
+        for address, error in failures.items()
+    ]
 
 
-def _health_state(servers: list[_Server]) -> State:
+def _health_state(servers: list[_Server], roles: Sequence[str]) -> State:
     up = {one.role for one in servers if one.error is None}
-    if up != set(ROLES):
+    if up != set(roles):
         return State.CRITICAL
     return State.WARNING if any(one.error is not None for one in servers) else State.OK
 
@@ -266,18 +220,13 @@ def _up_and_total(servers: list[_Server], role: str) -> tuple[int, int]:
     return errors.count(None), len(errors)
 
 
-def _quoted(name: str) -> str:
-    """Return a label's value for Prometheus."""
-    return '"' + name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") + '"'
-
-
 def server_metrics(servers: list[_Server]) -> str:
     """Return whether each server answers as Prometheus metrics."""
     lines = [
         "# HELP rocketmq_server_up Whether a name server or broker answers.",
         "# TYPE rocketmq_server_up gauge",
         *[
-            f"rocketmq_server_up{{role={_quoted(one.role)},address={_quoted(one.address)}}} "
+            f"rocketmq_server_up{{role={quoted(one.role)},address={quoted(one.address)}}} "
             f"{int(one.error is None)}"
             for one in servers
         ],
@@ -291,11 +240,11 @@ def lag_metrics(group: str, lags: dict[str, int], members: int) -> str:
         "# HELP rocketmq_group_lag Messages that a consumer group has not consumed yet.",
         "# TYPE rocketmq_group_lag gauge",
         *[
-            f"rocketmq_group_lag{{group={_quoted(group)},topic={_quoted(topic)}}} {lag}"
+            f"rocketmq_group_lag{{group={quoted(group)},topic={quoted(topic)}}} {lag}"
             for topic, lag in lags.items()
         ],
         "# HELP rocketmq_group_members Members of a consumer group that are online.",
         "# TYPE rocketmq_group_members gauge",
-        f"rocketmq_group_members{{group={_quoted(group)}}} {members}",
+        f"rocketmq_group_members{{group={quoted(group)}}} {members}",
     ]
     return "".join(f"{line}\n" for line in lines)

@@ -24,7 +24,8 @@ from rocketmq_py.names import check_group
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rocketmq_py.admin import Admin, ClientDescription, ClientSummary
+    from rocketmq_py.admin import Admin
+    from rocketmq_py.admin.clients import ClientDescription, ClientSummary
     from rocketmq_py.errors import RocketMQError
 
 

@@ -37,7 +37,8 @@ class Access:
         key: a PEM file of the certificate's private key.
         insecure: whether to use TLS without verifying the server's certificate.
         proxy: the URL of a SOCKS5 proxy. It may contain a password.
-        namespace: the namespace of topics and groups.
+        namespace: the namespace of topics and groups. None takes it from the address, if that contains one.
+        namespace_v2: the namespace as a field of every request.
     """
 
     name_servers: str = DEFAULT_ADDRESS
@@ -51,6 +52,7 @@ class Access:
     insecure: bool = False
     proxy: str | None = attrs.field(default=None, repr=False)
     namespace: str | None = None
+    namespace_v2: str | None = None
 
     def client_options(self) -> ClientOptions:
         """Return the options of a client. Raises ConfigurationError if they are invalid."""
@@ -70,8 +72,10 @@ class Access:
             )
         if self.proxy:
             options["proxy"] = SocksProxy.parse(self.proxy)
-        if self.namespace:
+        if self.namespace is not None:
             options["namespace"] = self.namespace
+        if self.namespace_v2:
+            options["namespace_v2"] = self.namespace_v2
         return options
 
 
@@ -82,7 +86,7 @@ _OPTIONS = (
     click.option(
         "-n", "name_servers", metavar="NAMESRV", callback=checked(check_addresses),
         envvar="NAMESRV_ADDR", show_envvar=True, show_default=DEFAULT_ADDRESS,
-        help="Name servers: host:port, host:port;host:port, or a URL that returns them.",
+        help="Name servers: host:port, host:port;host:port, or a URL with a path that returns them.",
     ),
     click.option(
         "-C", "cluster_name", metavar="NAME", callback=checked(not_empty),
@@ -123,8 +127,12 @@ _OPTIONS = (
         help="SOCKS5 proxy: socks5://user:password@host:port, or @FILE. Command lines are visible to others.",
     ),
     click.option(
-        "--namespace", metavar="NAME", callback=checked(not_empty), envvar="ROCKETMQ_NAMESPACE",
-        show_envvar=True, help="Namespace of topics and groups.",
+        "--namespace", metavar="NAME", envvar="ROCKETMQ_NAMESPACE", show_envvar=True,
+        help="Namespace of topics and groups. By default that of a host MQ_INST_...; '' for none.",
+    ),
+    click.option(
+        "--namespace-v2", metavar="NAME", callback=checked(not_empty), envvar="ROCKETMQ_NAMESPACE_V2",
+        show_envvar=True, help="Namespace as a field of requests, for services that need it.",
     ),
 )  # fmt: skip
 """Options that are not given are None. The named cluster then provides their values: see access_of()."""

@@ -24,8 +24,11 @@ TEXT_SETTINGS = (
     "key",
     "proxy",
     "namespace",
+    "namespace_v2",
 )
 FLAG_SETTINGS = ("tls", "insecure")
+FILE_SETTINGS = ("ca", "cert", "key")
+"""Settings that are names of files."""
 SECRET_SETTINGS = ("secret_key", "security_token", "proxy")
 """Settings that may be ``@FILE``, the name of a file that contains the value."""
 

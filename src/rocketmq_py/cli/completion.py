@@ -65,7 +65,7 @@ def _all_topics(context: click.Context) -> list[str]:
     """Return all topics of the cluster that an incomplete command line selects."""
     import trio
 
-    from rocketmq_py.client import Client
+    from rocketmq_py.client import ClientCore
     from rocketmq_py.errors import RocketMQError
 
     topics: list[str] = []
@@ -73,7 +73,7 @@ def _all_topics(context: click.Context) -> list[str]:
     async def query() -> None:
         access = access_of(context)
         with trio.move_on_after(TIMEOUT):
-            async with Client(access.name_servers, **access.client_options()) as client:
+            async with ClientCore(access.name_servers, **access.client_options()) as client:
                 names = filter(client.namespace.has_topic, await client.name_servers.topics())
                 topics.extend(sorted(map(client.namespace.unwrap_topic, names)))
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
-from rocketmq_py.cli.clusters import FLAG_SETTINGS, SECRET_SETTINGS, TEXT_SETTINGS, Clusters, is_secret
+from rocketmq_py.cli.clusters import (
+    FILE_SETTINGS,
+    FLAG_SETTINGS,
+    SECRET_SETTINGS,
+    TEXT_SETTINGS,
+    Clusters,
+    is_secret,
+)
 from rocketmq_py.cli.console import print_out
 from rocketmq_py.cli.lazy_group import UTF8_TEXT
-from rocketmq_py.cli.option_values import checked, parse_property
+from rocketmq_py.cli.option_values import check_addresses, checked, parse_property
 
 HIDDEN = "(not shown)"
 
@@ -59,8 +68,10 @@ def set_settings(name: str, settings: tuple[tuple[str, str], ...]) -> None:
 
     \b
     Settings:  name_servers access_key secret_key security_token tls ca cert key
-               insecure proxy namespace
+               insecure proxy namespace namespace_v2
     secret_key, security_token and proxy may be @FILE, and - prompts for them.
+    In the file, namespace = "" uses none, even if the address contains one.
+    Relative names of files are stored as absolute ones.
     """  # fmt: skip
     for key, text in settings:
         if key not in (*TEXT_SETTINGS, *FLAG_SETTINGS):
@@ -69,6 +80,11 @@ def set_settings(name: str, settings: tuple[tuple[str, str], ...]) -> None:
             )
         if key in FLAG_SETTINGS and text not in ("true", "false", ""):
             raise click.UsageError(f"{key} is true or false, not {text!r}")
+        if key == "name_servers" and text:
+            try:
+                check_addresses(text)
+            except ValueError as error:
+                raise click.UsageError(f"{key}: {error}") from None
     # Prompts come before the file is locked: other commands would wait for the answer.
     changed = {key: _parse_value(key, text) for key, text in settings}
     from rocketmq_py.cli.cluster_file import set_cluster  # imports tomlkit, which only changes need
@@ -82,7 +98,14 @@ def _parse_value(key: str, text: str) -> str | bool | None:
         return None
     if key in SECRET_SETTINGS and text == "-":
         return str(click.prompt(key, hide_input=True, err=True, type=UTF8_TEXT))
-    return text == "true" if key in FLAG_SETTINGS else text
+    if key in FLAG_SETTINGS:
+        return text == "true"
+    # Commands may run in any folder.
+    if key in FILE_SETTINGS:
+        return os.path.abspath(text)
+    if key in SECRET_SETTINGS and text.startswith("@"):
+        return f"@{os.path.abspath(text[1:])}"
+    return text
 
 
 @config.command()

@@ -11,13 +11,14 @@ from rocketmq_py.cli.admin_runner import confirm, partial_result, run_admin
 from rocketmq_py.cli.cluster_access import Access, access_options
 from rocketmq_py.cli.completion import complete_groups, complete_topics
 from rocketmq_py.cli.group_tables import group_tables, group_value
-from rocketmq_py.cli.option_values import InputFile, ResetTarget, checked, parse_reset_target, read_offsets
+from rocketmq_py.cli.option_values import POSITION_HELP, InputFile, checked, parse_position, read_offsets
 from rocketmq_py.cli.options import (
     attributes_option,
     broker_option,
     cluster_option,
     dry_run_option,
     group_argument,
+    if_not_exists_option,
     remove_attributes_option,
     yes_option,
 )
@@ -27,7 +28,9 @@ from rocketmq_py.cli.tables import (
     Table,
     output_option,
     print_change,
+    print_creation,
     print_result,
+    warn_of_unread_queues,
     watch_option,
 )
 from rocketmq_py.names import MAX_QUEUES, check_group, check_topic
@@ -35,10 +38,14 @@ from rocketmq_py.names import MAX_QUEUES, check_group, check_topic
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rocketmq_py.admin import Admin, GroupSummary, OffsetReset, ResetTo
+    from rocketmq_py.admin import Admin
+    from rocketmq_py.admin.group_values import GroupSummary
+    from rocketmq_py.admin.offsets import OffsetReset
     from rocketmq_py.errors import RocketMQError
+    from rocketmq_py.message import MessageQueue
+    from rocketmq_py.position import Position
 
-RETRIES = click.IntRange(-1, MAX_QUEUES)
+RECONSUME_TIMES = click.IntRange(-1, MAX_QUEUES)
 RETRY_QUEUES = click.IntRange(0, MAX_QUEUES)
 Function = TypeVar("Function", bound=Callable[..., Any])
 only_topic_option: Final = click.option(
@@ -104,6 +111,7 @@ def describe(access: Access, output: OutputFormat, group: str) -> None:
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         described = await admin.groups.describe(group)
         print_result(output, group_value(described), group_tables(described))
+        warn_of_unread_queues(described.unread_queues)
         return described.failures
 
     run_admin(access, work)
@@ -111,7 +119,8 @@ def describe(access: Access, output: OutputFormat, group: str) -> None:
 
 SETTINGS_OPTIONS = (
     click.option(
-        "--retries", metavar="N", type=RETRIES, help="Redeliveries until a message becomes a dead letter."
+        "--max-reconsume-times", metavar="N", type=RECONSUME_TIMES,
+        help="Redeliveries until a message becomes a dead letter.",
     ),
     click.option("--retry-queues", metavar="N", type=RETRY_QUEUES, help="Queues of the group's retry topic."),
     click.option(
@@ -138,6 +147,7 @@ def settings_options(function: Function) -> Function:
 @attributes_option
 @broker_option
 @cluster_option
+@if_not_exists_option
 @output_option
 @access_options
 def create(
@@ -147,6 +157,7 @@ def create(
     attributes: tuple[tuple[str, str], ...],
     brokers: tuple[str, ...],
     cluster: str | None,
+    exist_ok: bool,
     **options: Any,
 ) -> None:
     """Create a group on all brokers, or on the selected ones."""
@@ -155,10 +166,15 @@ def create(
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         created, failures = await partial_result(
             admin.groups.create(
-                group, attributes=dict(attributes), brokers=brokers or None, cluster=cluster, **settings
+                group,
+                attributes=dict(attributes),
+                brokers=brokers or None,
+                cluster=cluster,
+                exist_ok=exist_ok,
+                **settings,
             )
         )
-        print_change(output, "group", group, "created", tuple(created))
+        print_creation(output, "group", group, tuple(created))
         return failures
 
     run_admin(access, work)
@@ -219,12 +235,9 @@ def delete(access: Access, output: OutputFormat, group: str, dead_letters: bool,
 @group_argument
 @only_topic_option
 @click.option(
-    "--to", "target", metavar="TARGET", callback=checked(parse_reset_target),
-    help="earliest, latest, @MS (a time, epoch milliseconds) or OFFSET.",
+    "--to", "position", metavar="POSITION", callback=checked(parse_position),
+    help=f"Where the group continues: {POSITION_HELP}.",
 )  # fmt: skip
-@click.option(
-    "--as-group", metavar="GROUP", callback=checked(check_group), help="Use the offsets of this group."
-)
 @click.option(
     "--file", "file", metavar="FILE", type=InputFile(),
     help='Use the offsets in FILE (- for stdin), lines such as '
@@ -239,18 +252,26 @@ def reset(
     output: OutputFormat,
     group: str,
     topic: str | None,
-    target: ResetTarget | None,
-    as_group: str | None,
+    position: Position | None,
     file: Any,
     dry_run: bool,
     yes: bool,
 ) -> None:
     """Reset the offsets of a group in one topic, or in all topics that it consumes.
 
-    While members run, brokers before 5.2 only support earliest, latest and @MS, unless they have
-    useServerSideResetOffset. Stop the members for any other target.
+    While members run, brokers before 5.2 only support earliest, latest and times, unless they have
+    useServerSideResetOffset. Stop the members for any other position. Members of this library notice the
+    reset at once, others when their long poll ends: after up to 15 seconds on a topic without new messages.
     """
-    to = _reset_to(target, as_group, file, topic)
+    if (position is None) == (file is None):
+        raise click.UsageError("give one of --to and --file")
+    to: Position | Mapping[MessageQueue, int]
+    if position is not None:
+        to = position
+    elif topic is not None:
+        to = read_offsets(file, topic)
+    else:
+        raise click.UsageError("--file needs --topic")
     if not dry_run:
         confirm(f"Reset group {group} on {topic or 'all its topics'}", yes=yes)
 
@@ -258,22 +279,6 @@ def reset(
         return await _print_resets(output, admin.offsets.reset(group, topic, to, dry_run=dry_run))
 
     run_admin(access, work)
-
-
-def _reset_to(target: ResetTarget | None, as_group: str | None, file: Any, topic: str | None) -> ResetTo:
-    """Return the target that the options select. Raises click.UsageError unless exactly one is given."""
-    from rocketmq_py.admin import ResetTo
-
-    match target, as_group, file:
-        case ResetTarget(), None, None:
-            return target.reset_to()
-        case None, str(), None:
-            return ResetTo.as_group(as_group)
-        case None, None, _ if file is not None:
-            if topic is None:
-                raise click.UsageError("--file needs --topic")
-            return ResetTo.queues(read_offsets(file, topic))
-    raise click.UsageError("give one of --to, --as-group and --file")
 
 
 @consumer_group.command()

@@ -8,6 +8,7 @@ import click
 
 from rocketmq_py.cli.admin_runner import confirm, run_admin
 from rocketmq_py.cli.cluster_access import Access, access_options
+from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.message_tables import body_summary, full_value
 from rocketmq_py.cli.options import group_argument, since_option, until_option, yes_option
 from rocketmq_py.cli.tables import (
@@ -23,7 +24,8 @@ from rocketmq_py.cli.tables import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rocketmq_py.admin import Admin, DeadLetter, DeadLetterListing
+    from rocketmq_py.admin import Admin, DeadLetter
+    from rocketmq_py.admin.message_values import DeadLetterListing
     from rocketmq_py.errors import RocketMQError
 
 count_option: Final = click.option(
@@ -67,6 +69,8 @@ def list_letters(
 @since_option
 @until_option
 @count_option
+@click.option("--to-topic", is_flag=True, help="Send them to their original topics, for all groups.")
+@click.option("--again", is_flag=True, help="Also send letters that were sent again before.")
 @click.option("--dry-run", is_flag=True, help="Print the messages without sending them.")
 @yes_option
 @output_option
@@ -80,38 +84,41 @@ def resend(
     begin_ms: int | None,
     end_ms: int | None,
     count: int,
+    to_topic: bool,
+    again: bool,
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Send dead letters to their original topic again, where all of its groups receive them.
+    """Send dead letters to the group that failed on them, as messages of their original topic.
 
-    ID is a message id or offset message id that `dlq list` shows. The letters also stay in the dead-letter
-    topic. The new messages have two more properties: RESENT_FROM, the dead-letter topic, and
-    RESENT_MESSAGE_ID.
+    ID is a message id or offset message id that `dlq list` shows. Other groups do not receive the messages,
+    except with --to-topic. The letters also stay in the dead-letter topic. Letters that were sent again
+    before, as `dlq list` shows, are skipped, except with --again.
     """
     if bool(ids) == everything:
         raise click.UsageError("give ids of dead letters, or --all")
     if not dry_run:
-        confirm(f"Resend {'all listed' if everything else len(ids)} dead letters of {group}", yes=yes)
+        target = "their original topics" if to_topic else "the group"
+        number = "all listed" if everything else len(ids)
+        confirm(f"Resend {number} dead letters of {group} to {target}", yes=yes)
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         found = await admin.dead_letters.list(group, max=count, begin_ms=begin_ms, end_ms=end_ms)
         letters = _selected(group, found.letters, ids) if ids else found.letters
+        fresh = [one for one in letters if again or one.resent_ms is None]
+        if skipped := len(letters) - len(fresh):
+            complain(f"skipped {skipped} that were sent again before; --again sends them once more")
         if dry_run:
-            print_result(output, [_value(one) for one in letters], [_table(group, found, letters)])
+            print_result(output, [_value(one) for one in fresh], [_table(group, found, fresh)])
             return found.failures
-        results = await admin.dead_letters.resend(letters)
+        results = await admin.dead_letters.resend(fresh, to_topic=to_topic, again=again)
         rows = [
-            (
-                one.message.message_id,
-                one.origin_topic,
-                results.values[one.message.offset_message_id].message_id,
-            )
-            for one in letters
-            if one.message.offset_message_id in results.values
+            (one.message.message_id, topic)
+            for one in fresh
+            if (topic := results.values.get(one.message.offset_message_id)) is not None
         ]
-        columns = [Column("DEAD LETTER"), Column("SENT TO"), Column("NEW MESSAGE ID")]
-        names = ("message_id", "topic", "sent_message_id")
+        columns = [Column("DEAD LETTER"), Column("SENT TO")]
+        names = ("message_id", "topic")
         print_result(output, [dict(zip(names, row, strict=True)) for row in rows], [Table(columns, rows)])
         return {**found.failures, **results.failures}
 
@@ -139,6 +146,7 @@ def _value(letter: DeadLetter) -> dict[str, Any]:
         "origin_topic": letter.origin_topic,
         "origin_message_id": letter.origin_message_id,
         "reason": letter.reason,
+        "resent_ms": letter.resent_ms,
         **full_value(letter.message),
     }
 
@@ -153,6 +161,7 @@ def _table(group: str, found: DeadLetterListing, letters: Sequence[DeadLetter] |
         Column("KEYS"),
         Column("BODY"),
         Column("REASON"),
+        Column("RESENT"),
     ]
     rows = [
         (
@@ -164,6 +173,7 @@ def _table(group: str, found: DeadLetterListing, letters: Sequence[DeadLetter] |
             one.message.keys,
             body_summary(one.message),
             one.reason,
+            format_time(one.resent_ms),
         )
         for one in (found.letters if letters is None else letters)
     ]

@@ -55,6 +55,10 @@ def group_value(group: GroupDescription) -> dict[str, Any]:
         "consume_type": group.consume_type,
         "message_model": group.message_model,
         "consume_from": group.consume_from,
+        "unread_queues": [
+            {"topic": one.topic, "broker": one.broker_name, "queue": one.queue_id}
+            for one in group.unread_queues
+        ],
         "subscriptions": [
             {"topic": one.topic, "expression": one.expression, "kind": one.kind}
             for one in group.subscriptions
@@ -75,7 +79,7 @@ def group_value(group: GroupDescription) -> dict[str, Any]:
                 "consume_enable": one.consume_enable,
                 "broadcast_enable": one.broadcast_enable,
                 "orderly": one.orderly,
-                "retries": one.retries,
+                "max_reconsume_times": one.max_reconsume_times,
                 "retry_queues": one.retry_queues,
                 "attributes": dict(one.attributes),
             }

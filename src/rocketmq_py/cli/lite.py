@@ -24,8 +24,8 @@ from rocketmq_py.names import check_group, check_lite_topic, check_topic
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rocketmq_py.admin import (
-        Admin,
+    from rocketmq_py.admin import Admin
+    from rocketmq_py.admin.lite_values import (
         LiteLagReport,
         LiteSubscriptionDescription,
         LiteTopic,

@@ -1,4 +1,4 @@
-r"""Output formats of messages: ``-f FORMAT``, with kcat's letters, and ``-J``, JSON.
+r"""Output formats of messages: ``-f FORMAT``, with kcat's letters, and ``--json``.
 
 ============ ===================================================================================
 ``%s`` ``%S``  body, and its length in bytes
@@ -6,7 +6,7 @@ r"""Output formats of messages: ``-f FORMAT``, with kcat's letters, and ``-J``, 
 ``%t`` ``%p``  topic, queue id
 ``%b``         broker name
 ``%o``         offset in the queue
-``%T``         store time on the broker, epoch milliseconds, as in ``-o @TIMESTAMP_MS``
+``%T``         store time on the broker, epoch milliseconds, as in ``-o @MS``
 ``%h``         the user's properties: ``name=value,name=value``
 ``%g`` ``%i``  tag, message id
 ``%%``         a percent sign
@@ -110,7 +110,7 @@ def message_value(message: ReceivedMessage) -> dict[str, Any]:
     """Return a message as a JSON object, with its fields in a fixed order.
 
     ``topic``, ``broker``, ``queue``, ``offset``, ``message_id``, ``store_time_ms`` (broker's clock),
-    ``born_time_ms`` (sender's clock), ``reconsume_times``, ``tag``, ``keys`` (a list), ``properties`` (the
+    ``born_time_ms`` (sender's clock), ``reconsume_times``, ``tags``, ``keys`` (a list), ``properties`` (the
     user's), then ``body`` if it is UTF-8, otherwise ``body_base64``. A body that could not be decompressed is
     included as stored, and ``corruption`` contains the reason.
     """
@@ -123,7 +123,7 @@ def message_value(message: ReceivedMessage) -> dict[str, Any]:
         "store_time_ms": message.store_time_ms,
         "born_time_ms": message.born_time_ms,
         "reconsume_times": message.reconsume_times,
-        "tag": message.tags,
+        "tags": message.tags,
         "keys": message.keys,
         "properties": message.user_properties,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import os
 import random
@@ -15,13 +14,10 @@ from datetime import datetime
 from typing import Protocol
 
 import attrs
-import msgspec
 import trio
 
 from rocketmq_py.cli.runner import CommandError
-from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message
-from rocketmq_py.property_names import SHARDING_KEY
 
 MAX_LINE_SIZE = 4 * 1024 * 1024
 """Bytes that the producer and, by default, brokers accept. Bounds memory for input without newlines."""
@@ -158,10 +154,18 @@ def lines_of_stdin(count: int | None = None) -> LineBodies:
     """Return the lines of standard input, at most ``count``."""
     if sys.stdin is None:
         return LineBodies(_read_closed_stdin)
-    fd = sys.stdin.fileno()
-    status = os.fstat(fd)
-    size = status.st_size if stat.S_ISREG(status.st_mode) else None
-    return LineBodies(lambda: os.read(fd, _CHUNK_SIZE), count=count, size=size)
+    return LineBodies(read_stdin, count=count, size=size_of_stdin())
+
+
+def read_stdin() -> bytes:
+    """Return the next bytes of standard input."""
+    return os.read(sys.stdin.fileno(), _CHUNK_SIZE)
+
+
+def size_of_stdin() -> int | None:
+    """Return the size of the file that is standard input. None for a pipe or a terminal."""
+    status = os.fstat(sys.stdin.fileno())
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _read_closed_stdin() -> bytes:
@@ -248,46 +252,3 @@ def template_messages(
         return replaced.message(replace(body))
 
     return make
-
-
-class _JsonLine(msgspec.Struct):
-    """The fields of a JSON line that are used. Other fields of ``tail -J`` are ignored."""
-
-    body: str | None = None
-    body_base64: str | None = None
-    tag: str | None = None
-    keys: list[str] | None = None
-    properties: dict[str, str] | None = None
-    sharding_key: str | None = None
-
-
-def _body_of(line: _JsonLine) -> bytes | None:
-    """Return the body of a line, None if it has none or two. Raises ValueError for invalid base64."""
-    if line.body is not None:
-        return line.body.encode() if line.body_base64 is None else None
-    return None if line.body_base64 is None else base64.b64decode(line.body_base64, validate=True)
-
-
-def json_message(fields: MessageFields, line: bytes) -> Message:
-    """Return the message of a line of JSON, such as ``tail -J`` prints.
-
-    Fields that the line lacks come from ``fields``. Raises InvalidMessageError if the line is invalid.
-    """
-    try:
-        read = msgspec.json.decode(line, type=_JsonLine)
-        body = _body_of(read)
-    except (msgspec.MsgspecError, ValueError) as error:  # ValueError: not UTF-8, or not base64
-        raise InvalidMessageError(f"a line is not a message in JSON: {error}") from None
-    if body is None:
-        raise InvalidMessageError("a line of JSON needs either body or body_base64")
-    properties = {**fields.properties, **(read.properties or {})}
-    # `tail -J` prints the sharding key among the properties.
-    stored_key = properties.pop(SHARDING_KEY, "")
-    own = attrs.evolve(
-        fields,
-        tag=fields.tag if read.tag is None else read.tag,
-        keys=fields.keys if read.keys is None else tuple(read.keys),
-        properties=properties,
-        sharding_key=read.sharding_key or stored_key or fields.sharding_key,
-    )
-    return own.message(body)

@@ -19,7 +19,7 @@ MAX_SUMMARY_LENGTH = 60
 
 
 def full_value(message: ReceivedMessage) -> dict[str, Any]:
-    """Return a message as a JSON object: the fields of ``tail -J`` and those for operators."""
+    """Return a message as a JSON object: the fields of ``tail --json`` and those for operators."""
     value = message_value(message)
     body_fields = [name for name in ("body", "body_base64", "corruption") if name in value]
     body: dict[str, Any] = {name: value.pop(name) for name in body_fields}
@@ -137,7 +137,7 @@ def event_value(event: TraceEvent) -> dict[str, Any]:
         "client": event.client,
         "cost_ms": event.cost_ms,
         "success": event.success,
-        "retries": event.retries,
+        "reconsume_times": event.reconsume_times,
         "detail": event.detail,
         "broker": event.broker,
     }
@@ -152,7 +152,7 @@ def trace_table(events: Sequence[TraceEvent]) -> Table:
         Column("CLIENT"),
         Column("MS", right=True),
         Column("SUCCESS"),
-        Column("RETRIES", right=True),
+        Column("RECONSUME TIMES", right=True),
         Column("DETAIL"),
         Column("BROKER", wide=True),
     ]
@@ -164,7 +164,7 @@ def trace_table(events: Sequence[TraceEvent]) -> Table:
             one.client,
             one.cost_ms,
             one.success,
-            one.retries,
+            one.reconsume_times,
             one.detail,
             one.broker,
         )

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import datetime
-import enum
 import os
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 
-import attrs
 import click
 
 from rocketmq_py.names import check_topic
 
 if TYPE_CHECKING:
-    from rocketmq_py.admin import ResetTo
-    from rocketmq_py.consumer import StartPosition
     from rocketmq_py.message import MessageQueue
+    from rocketmq_py.position import Position
 
 MAX_BODY_SIZE = 4 * 1024 * 1024
 """Bytes that brokers accept by default."""
 _MAX_OFFSET = 2**63 - 1
+MIN_INTERVAL = 0.1
+"""Seconds between two outputs of a command that repeats them."""
+TIMES = "2026-01-31T08:00 (local time without an offset), a duration such as 10m, and @MS"
+"""The times that options accept. A duration counts from now, MS are epoch milliseconds."""
+POSITIONS = f"earliest, latest, N (an offset), -N (the last N messages), {TIMES}"
+"""The positions that options accept."""
+POSITION_HELP = (
+    "earliest, latest, N (offset in each queue), -N (last N of each queue), or a time (2026-01-31T08:00, 10m "
+    "ago, @MS)"
+)
+"""The positions in the help of an option."""
+_NUMBER = re.compile(r"[-+]?[0-9.]*")
+"""A number without a unit. Where numbers are offsets, it is not a duration in seconds."""
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 Value = TypeVar("Value")
@@ -122,9 +133,9 @@ def parse_queue(text: str) -> tuple[str, int]:
 def check_addresses(text: str) -> str:
     """Return a list of name server addresses, or a URL that returns one."""
     not_empty(text)
-    from rocketmq_py.client.config import ClientConfig, name_servers
+    from rocketmq_py.client.settings import ClientSettings, name_servers
 
-    name_servers(text, ClientConfig())
+    name_servers(text, ClientSettings())
     return text
 
 
@@ -148,133 +159,65 @@ def parse_sizes(text: str) -> range:
     return sizes
 
 
+def parse_interval(text: str) -> float:
+    """Return the seconds of a duration that is at least MIN_INTERVAL."""
+    seconds = parse_duration(text)
+    if seconds < MIN_INTERVAL:
+        raise ValueError(f"{text!r} is below {MIN_INTERVAL} s")
+    return seconds
+
+
 def parse_past_time(text: str) -> int:
-    """Return the epoch milliseconds of ``@MS``, or of a duration before now such as ``10m``."""
+    """Return the epoch milliseconds of a time: see TIMES. A duration counts back from now: ``10m`` ago."""
+    return _parse_time(text, -1)
+
+
+def parse_future_time(text: str) -> int:
+    """Return the epoch milliseconds of a time: see TIMES. A duration counts from now on: in ``10m``."""
+    return _parse_time(text, 1)
+
+
+def _parse_time(text: str, direction: int) -> int:
     if re.fullmatch("@[0-9]{1,18}", text, re.ASCII):
         return int(text[1:])
-    try:
-        ago = parse_duration(text)
-    except ValueError:
-        raise ValueError(
-            f"{text!r} is neither @MS (epoch milliseconds) nor a duration before now such as 10m"
-        ) from None
-    return max(int((time.time() - ago) * 1000), 0)
-
-
-def parse_time(text: str) -> int:
-    """Return the epoch milliseconds of ``@MS``, or of a time such as ``2026-01-31T08:00``.
-
-    A time without an offset is in this machine's time zone.
-    """
-    if re.fullmatch("@[0-9]{1,15}", text, re.ASCII):
-        return int(text[1:])
+    with suppress(ValueError):
+        return max(int((time.time() + direction * parse_duration(text)) * 1000), 0)
     try:
         return int(datetime.datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
-        raise ValueError(
-            f"{text!r} is neither @MS (epoch milliseconds) nor a time such as 2026-01-31T08:00"
-        ) from None
+        raise ValueError(f"{text!r} is none of {TIMES}") from None
 
 
-# Positions: `tail -o`
+# Positions: `tail -o` and `group reset --to`
 
 
-class Position(enum.Enum):
-    """The meaning of an offset's number."""
+def parse_position(text: str) -> Position:
+    """Return the position for a word, an offset, a number of last messages, or a time: see POSITIONS."""
+    from rocketmq_py.position import WORDS, Position
 
-    BEGINNING = "beginning"
-    END = "end"
-    OFFSET = "offset"
-    LAST = "last"
-    TIMESTAMP = "timestamp"
-
-
-@attrs.frozen
-class Offset:
-    """A value of ``tail -o``.
-
-    Attributes:
-        position: the meaning of ``number``.
-        number: an offset, a number of messages, or epoch milliseconds.
-        end_ms: the time to end at, epoch milliseconds. None for no end.
-    """
-
-    position: Position
-    number: int = 0
-    end_ms: int | None = None
-
-    def start(self) -> StartPosition:
-        """Return the library's value."""
-        from rocketmq_py.consumer import StartPosition
-
-        match self.position:
-            case Position.BEGINNING:
-                return StartPosition.BEGINNING
-            case Position.END:
-                return StartPosition.END
-            case Position.OFFSET:
-                return StartPosition.offset(self.number)
-            case Position.LAST:
-                return StartPosition.last(self.number)
-            case Position.TIMESTAMP:
-                return StartPosition.at(self.number)
+    if (named := WORDS.get(text.lower())) is not None:
+        return named
+    if found := re.fullmatch(r"(-?)([0-9]{1,19})", text, re.ASCII):
+        number = int(found[2])
+        if number <= _MAX_OFFSET and (number or not found[1]):
+            return Position.last(number) if found[1] else Position.offset(number)
+    elif not _NUMBER.fullmatch(text):
+        with suppress(ValueError):
+            return Position.time(parse_past_time(text))
+    raise ValueError(f"{text!r} is none of {POSITIONS}")
 
 
-def parse_offset(text: str) -> Offset:
-    """Return the offset for ``beginning``, ``end``, ``N``, ``-N``, ``@TIMESTAMP_MS`` or ``@T1..@T2``."""
-    if text in (Position.BEGINNING.value, Position.END.value):
-        return Offset(Position(text))
-    if found := re.fullmatch(r"@([0-9]{1,18})\.\.@([0-9]{1,18})", text):
-        begin_ms, end_ms = int(found[1]), int(found[2])
-        if begin_ms > end_ms:
-            raise ValueError(f"{text!r} ends before it begins")
-        return Offset(Position.TIMESTAMP, begin_ms, end_ms)
-    found = re.fullmatch(r"([-@]?)([0-9]{1,19})", text)
-    number = int(found[2]) if found else -1
-    if found is None or number > _MAX_OFFSET or (found[1] == "-" and number == 0):
-        raise ValueError(f"{text!r} is none of beginning, end, N, -N, @TIMESTAMP_MS and @T1..@T2")
-    position = {"": Position.OFFSET, "-": Position.LAST, "@": Position.TIMESTAMP}[found[1]]
-    return Offset(position, number)
+def parse_position_or_range(text: str) -> tuple[Position, int | None]:
+    """Return a position, and the time to end at for the range ``TIME..TIME``, in epoch milliseconds."""
+    from rocketmq_py.position import Position
 
-
-# Reset targets: `group reset --to` and `--file`
-
-
-@attrs.frozen
-class ResetTarget:
-    """A value of ``group reset --to``.
-
-    Attributes:
-        kind: ``earliest``, ``latest``, ``time`` or ``offset``.
-        number: epoch milliseconds or an offset.
-    """
-
-    kind: str
-    number: int = 0
-
-    def reset_to(self) -> ResetTo:
-        """Return the library's value."""
-        from rocketmq_py.admin import ResetTo
-
-        match self.kind:
-            case "earliest":
-                return ResetTo.earliest()
-            case "latest":
-                return ResetTo.latest()
-            case "time":
-                return ResetTo.at(self.number)
-            case _:
-                return ResetTo.offset(self.number)
-
-
-def parse_reset_target(text: str) -> ResetTarget:
-    """Return the target for ``earliest``, ``latest``, ``@MS`` or ``OFFSET``."""
-    if text in ("earliest", "latest"):
-        return ResetTarget(text)
-    found = re.fullmatch(r"(@?)([0-9]{1,19})", text)
-    if found is None or int(found[2]) > _MAX_OFFSET:
-        raise ValueError(f"{text!r} is none of earliest, latest, @MS and OFFSET")
-    return ResetTarget("time" if found[1] else "offset", int(found[2]))
+    begin, separator, end = text.partition("..")
+    if not separator:
+        return parse_position(text), None
+    if not _NUMBER.fullmatch(text):
+        with suppress(ValueError):
+            return Position.time(parse_past_time(begin)), parse_past_time(end)
+    raise ValueError(f"{text!r} is not a range TIME..TIME, where TIME is {TIMES}")
 
 
 def read_offsets(file: IO[bytes], topic: str) -> dict[MessageQueue, int]:

@@ -39,15 +39,19 @@ remove_attributes_option: Final = click.option(
 )  # fmt: skip
 since_option: Final = click.option(
     "--since", "begin_ms", metavar="TIME", callback=checked(parse_past_time),
-    help="Only messages stored since then: 10m (ago), or @MS.",
+    help="Only messages stored since then: 10m (ago), 2026-01-31T08:00, or @MS.",
 )  # fmt: skip
 until_option: Final = click.option(
     "--until", "end_ms", metavar="TIME", callback=checked(parse_past_time),
-    help="Only messages stored until then: 10m (ago), or @MS.",
+    help="Only messages stored until then: 10m (ago), 2026-01-31T08:00, or @MS.",
 )  # fmt: skip
 raw_option: Final = click.option(
     "--raw", is_flag=True,
     help="On a terminal, print control characters of messages unescaped.",
+)  # fmt: skip
+if_not_exists_option: Final = click.option(
+    "--if-not-exists", "exist_ok", is_flag=True,
+    help="Do nothing where it exists with these settings. With other settings it is an error.",
 )  # fmt: skip
 yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Print the changes without making them.")

@@ -51,7 +51,8 @@ def relay(
     `send --delay … --delay-relay TOPIC` and producers with delay_relay=TOPIC send messages there. The
     retention of the buffer topic must exceed their delay: see the brokers' fileReservedTime.
 
-    Ctrl-C or SIGTERM ends it with exit code 0. Waiting messages stay in DIR and in the topic.
+    Ctrl-C or SIGTERM ends it with exit code 0, as soon as brokers have answered the messages in flight. A
+    second one does not wait for them. Waiting messages stay in DIR and in the topic.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
@@ -64,10 +65,12 @@ def relay(
 
 
 async def run_relay(access: Access, topic: str, store: str, group: str | None, max_rate: float) -> None:
-    """Relay until cancelled. Raises the errors of :class:`~rocketmq_py.relay.Relay`."""
-    from rocketmq_py.cli.runner import log_warnings
+    """Relay until a signal or until cancelled. Raises the errors of :class:`~rocketmq_py.relay.Relay`."""
+    from rocketmq_py.cli.runner import log_warnings, until_signal
+    from rocketmq_py.client import core_of
     from rocketmq_py.errors import TopicNotFoundError
-    from rocketmq_py.relay import Relay, RelayOptions
+    from rocketmq_py.relay import Relay
+    from rocketmq_py.relay.settings import RelayOptions
     from rocketmq_py.shared_client import Client
 
     options = RelayOptions(max_rate=max_rate)
@@ -76,12 +79,13 @@ async def run_relay(access: Access, topic: str, store: str, group: str | None, m
     client = Client(access.name_servers, **access.client_options())
     async with client, Relay(client, topic=topic, store=store, **options) as relay:
         complain(f"relaying topic {topic} with the store {store}")
-        try:
-            await client.routes.get(topic)
-        except TopicNotFoundError as error:
-            complain(f"{error}; waiting until it is created")
-        log_warnings()
-        await relay.run()
+        with until_signal():
+            try:
+                await core_of(client).routes.get(topic)
+            except TopicNotFoundError as error:
+                complain(f"{error}; waiting until it is created")
+            log_warnings()
+            await relay.run()
 
 
 @relay.command()

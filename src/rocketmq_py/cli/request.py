@@ -40,7 +40,7 @@ _GROUP = "CID_RMQ_SYS_REPLIER"
     "-f", "render", metavar="FORMAT", type=click.UNPROCESSED, callback=checked(compile_format),
     help=r"Format of the reply, as in `tail`.  [default: %s\n]",
 )  # fmt: skip
-@click.option("-J", "as_json", is_flag=True, help="Print the reply as a line of JSON.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print the reply as a line of JSON.")
 @raw_option
 @access_options_without_key
 def request(
@@ -60,7 +60,7 @@ def request(
     The exit code is 1 if no reply arrived in time.
     """
     if as_json and render is not None:
-        raise click.UsageError("give -f FORMAT or -J, not both")
+        raise click.UsageError("give -f FORMAT or --json, not both")
     if timeout <= 0:
         raise click.UsageError("--timeout must be above 0")
     from rocketmq_py.cli.runner import exit_for_signal, run
@@ -156,41 +156,43 @@ class Replier:
         """
         import trio
 
-        from rocketmq_py.cli.runner import log_warnings, wait_for_topic
-        from rocketmq_py.consumer import ConsumeFrom
+        from rocketmq_py.cli.runner import consume, hide_cut_off, log_warnings, wait_for_topic
+        from rocketmq_py.client import core_of
         from rocketmq_py.errors import BrokerError, InvalidMessageError
         from rocketmq_py.shared_client import Client
 
         all_sent = trio.CancelScope()
+        not_replied = trio.lowlevel.ParkingLot()
         async with (
             Client(self._access.name_servers, **self._access.client_options()) as client,
             client.producer(_GROUP) as producer,
         ):
             # A consumer would wait for a missing topic silently, which hides a mistyped name.
-            await wait_for_topic(client, self._topic, wait=self._wait)
+            await wait_for_topic(core_of(client), self._topic, wait=self._wait)
             log_warnings()
 
             async def handle(request: ReceivedMessage) -> None:
-                if self._accepted == self._count:
-                    await trio.sleep_forever()  # cancelled at the end, so that the group gets it again
+                while self._accepted == self._count:
+                    await not_replied.park()  # cancelled at the end, so that the group gets it again
                 self._accepted += 1
                 try:
                     await producer.reply(request, await self._reply_to(request))
-                except (InvalidMessageError, BrokerError) as error:
+                except BaseException as error:
+                    self._accepted -= 1
+                    not_replied.unpark()
+                    if not isinstance(error, InvalidMessageError | BrokerError):
+                        raise
                     complain(str(error))
-                    self._accepted -= 1
                     return
-                except BaseException:
-                    self._accepted -= 1
-                    raise
                 self._sent += 1
                 if self._sent == self._count:
+                    hide_cut_off()
                     all_sent.cancel()
 
-            async with client.push_consumer(self._group, consume_from=ConsumeFrom.LAST) as consumer:
+            async with client.push_consumer(self._group, consume_from="latest") as consumer:
                 consumer.subscribe(self._topic)
                 with all_sent:
-                    await consumer.run(handle)
+                    await consume(consumer, handle)
 
     async def _reply_to(self, request: ReceivedMessage) -> bytes:
         if self._command is None:

@@ -6,7 +6,8 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 import trio
@@ -16,7 +17,18 @@ from rocketmq_py.errors import RocketMQError, TopicNotFoundError
 from rocketmq_py.remoting.nurseries import leaves_of
 
 if TYPE_CHECKING:
-    from rocketmq_py.client import Client
+    from rocketmq_py.client import ClientCore
+    from rocketmq_py.consumer import PushConsumer
+    from rocketmq_py.consumer.push.invoker import Handler
+
+HANDLER_SECONDS = 1.0
+"""Seconds that running handlers have to end after SIGINT or SIGTERM."""
+REPEATED_SECONDS = 0.5
+"""Seconds after a signal in which another one counts as the same. Terminals and shells may send one twice."""
+_consumers: list[PushConsumer] = []
+"""Consumers that run, which a signal stops."""
+_blocks: list[trio.CancelScope] = []
+"""Blocks that the first signal ends, instead of cancelling all work. See :func:`until_signal`."""
 
 
 class CommandError(Exception):
@@ -26,7 +38,9 @@ class CommandError(Exception):
 def run(work: Callable[[], Awaitable[object]]) -> signal.Signals | None:
     """Run ``work`` until it ends, or until SIGINT or SIGTERM cancels it. Return the signal.
 
-    Further signals have no effect: closing is bounded, and terminals and shells may send a signal twice. A
+    If it runs consumers, the signal stops them and cancels ``work`` :data:`HANDLER_SECONDS` later.
+
+    Further signals have no effect, because closing is bounded, except after :func:`until_signal`. A
     CommandError or RocketMQError is printed as one line, ``rocketmq-py: …``, and exits with code 1.
     """
     _log_to_stderr()
@@ -54,7 +68,7 @@ def exit_for_signal(caught: signal.Signals | None) -> None:
         sys.exit(128 + caught)
 
 
-async def wait_for_topic(client: Client, topic: str, *, wait: bool) -> bool:
+async def wait_for_topic(client: ClientCore, topic: str, *, wait: bool) -> bool:
     """Wait until a topic exists. Return whether it did not exist at first.
 
     Raises CommandError if it does not exist and ``wait`` is not set.
@@ -78,6 +92,37 @@ def log_warnings() -> None:
     logging.getLogger("rocketmq_py").setLevel(logging.WARNING)
 
 
+async def consume(consumer: PushConsumer, handler: Handler) -> None:
+    """Call ``handler`` for the messages of a consumer until it is stopped or cancelled. A signal stops it."""
+    _consumers.append(consumer)
+    try:
+        await consumer.run(handler)
+    finally:
+        _consumers.remove(consumer)
+
+
+@contextmanager
+def until_signal() -> Iterator[None]:
+    """End the block at a signal. A second signal cancels the work that follows it, such as closing."""
+    with trio.CancelScope() as scope:
+        _blocks.append(scope)
+        try:
+            yield
+        finally:
+            _blocks.remove(scope)
+
+
+def hide_cut_off() -> None:
+    """Do not log handlers that are cut off from now on.
+
+    For a regular end of a command, when all handlers that still run wait to begin with their message, or
+    print it to an output that is closed. The group gets these messages again.
+    """
+    logging.getLogger("rocketmq_py.consumer").addFilter(
+        lambda record: not str(record.msg).startswith("handler cut off")
+    )
+
+
 async def _until_signal(work: Callable[[], Awaitable[object]]) -> signal.Signals | None:
     caught: signal.Signals | None = None
     working = trio.CancelScope()
@@ -87,8 +132,16 @@ async def _until_signal(work: Callable[[], Awaitable[object]]) -> signal.Signals
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             task_status.started()
             async for number in signals:
-                caught = caught or signal.Signals(number)
-                working.cancel()
+                if caught is None:
+                    caught, caught_at = signal.Signals(number), trio.current_time()
+                    if not _blocks:
+                        working.deadline = caught_at + (HANDLER_SECONDS if _consumers else 0)
+                    for consumer in _consumers:
+                        consumer.stop()
+                    for block in _blocks:
+                        block.cancel()
+                elif trio.current_time() >= caught_at + REPEATED_SECONDS:
+                    working.cancel()
 
     async with trio.open_nursery() as nursery:
         await nursery.start(cancel_on_signal)

@@ -16,9 +16,9 @@ from rocketmq_py.cli.option_values import (
     InputFile,
     checked,
     parse_duration,
+    parse_future_time,
     parse_property,
     parse_queue,
-    parse_time,
     read_file,
 )
 from rocketmq_py.cli.options import topic_option
@@ -68,10 +68,11 @@ if TYPE_CHECKING:
     help="Send the messages to this queue.",
 )
 @click.option(
+    "-J",
     "--json",
     "as_json",
     is_flag=True,
-    help="Each line of stdin is a message with tag, keys and properties, as `tail -J` prints it.",
+    help="Each line of stdin is a message in JSON, with the names of Message, as `tail --json` prints it.",
 )
 @click.option(
     "--template",
@@ -94,8 +95,8 @@ if TYPE_CHECKING:
     "--deliver-at",
     "deliver_at_ms",
     metavar="TIME",
-    callback=checked(parse_time),
-    help="Deliver the messages at TIME: 2026-01-31T08:00 (local time without an offset), or @MS.",
+    callback=checked(parse_future_time),
+    help="Deliver the messages at TIME: 2026-01-31T08:00 (local time without an offset), 10m, or @MS.",
 )
 @click.option(
     "--priority",
@@ -165,6 +166,11 @@ def send(
 
     Results go to stderr. The exit code is 0 if every message was stored (with --oneway: written to the
     network). Otherwise it is 1, and stderr shows the number of failures by reason.
+
+    With --json, a line has body (or body_base64), and optionally tags, keys, properties, flag,
+    sharding_key, delay (seconds), deliver_at_ms, delay_level, priority, lite_topic and wait_store_ok. The
+    other fields that `tail --json` prints are ignored. An unknown field ends the command with exit code 1,
+    in a file before anything is sent.
     """  # fmt: skip
     if body is not None and file is not None:
         raise click.UsageError("give BODY or -f FILE, not both")
@@ -186,10 +192,10 @@ def send(
         raise click.UsageError("give --queue or --lite-topic, not both")
 
     from rocketmq_py.cli.console import complain, is_terminal
+    from rocketmq_py.cli.json_input import json_lines_of_stdin, json_message
     from rocketmq_py.cli.message_input import (
         MessageFields,
         RepeatedBody,
-        json_message,
         lines_of_stdin,
         template_messages,
     )
@@ -222,13 +228,18 @@ def send(
         make = template_messages(fields, rng=random.Random())
     if "||" in tag:
         complain(f"a message has one tag: consumers that subscribe to a part of {tag!r} will not receive it")
-    bodies = lines_of_stdin(count) if single_body is None else RepeatedBody(single_body, count or 1)
     statistics = SendStatistics(verbose=verbose)
     # A progress line would disturb messages that are typed on the same terminal, and the lines of -v.
     is_typed = single_body is None and is_terminal(sys.stdin)
     progress = not verbose and not is_typed and is_terminal(sys.stderr)
-    caught = run(
-        lambda: send_all(
+
+    async def work() -> None:
+        bodies = (
+            RepeatedBody(single_body, count or 1) if single_body is not None
+            else await json_lines_of_stdin(count) if as_json
+            else lines_of_stdin(count)
+        )  # fmt: skip
+        await send_all(
             access,
             make,
             bodies,
@@ -240,6 +251,6 @@ def send(
             oneway=oneway,
             progress=progress,
         )
-    )
-    exit_for_signal(caught)
+
+    exit_for_signal(run(work))
     sys.exit(1 if statistics.failed else 0)

@@ -97,7 +97,7 @@ async def _send_each(
         statistics.record_stored(await producer.send(message, queue=queue))
 
     async def send_pipelined(message: Message) -> None:
-        await producer.submit(message, queue=queue, on_done=statistics.record)
+        (await producer.submit(message, queue=queue)).add_done_callback(statistics.record)
 
     async def send_half(message: Message) -> None:
         assert isinstance(producer, TransactionProducer)

@@ -60,7 +60,7 @@ class SendStatistics:
 
     def record(self, pending: PendingSend) -> None:
         """Count a pipelined send that has completed."""
-        error = pending.error
+        error = pending.exception()
         if error is None:
             self.record_stored(pending.result())
         else:

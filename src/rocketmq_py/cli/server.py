@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -14,30 +15,30 @@ from rocketmq_py.cli.console import print_line, print_out
 from rocketmq_py.cli.option_values import checked, not_empty, read_secret
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.names import MAX_QUEUES, check_topic
 
 if TYPE_CHECKING:
     import ssl
 
-    from rocketmq_py.broker import EmbeddedBroker
+    from rocketmq_py.broker import BrokerConfig, EmbeddedBroker
 
 _FILE = click.Path(exists=True, dir_okay=False)
 _PORT = click.IntRange(0, 65535)
+PROFILE_NAMES = ("alibaba-4", "alibaba-5", "tencent-4", "huawei", "volcengine")
+"""The names of the profiles, repeated here so that ``--help`` does not import the broker."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _parse_topics(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
-    topics = {}
-    for value in values:
-        name, colon, queues = value.partition(":")
-        if colon and not (queues.isascii() and queues.isdigit() and 1 <= int(queues) <= MAX_QUEUES):
-            raise click.BadParameter(f"{value!r}: the number of queues must be from 1 to {MAX_QUEUES}")
-        try:
-            check_topic(name)
-        except ConfigurationError as error:
-            raise click.BadParameter(str(error)) from None
-        topics[name] = int(queues) if colon else 4
-    return topics
+def _parse_topics(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    if not values:
+        return ()
+
+    from rocketmq_py.broker.topics import check_topics
+
+    try:
+        check_topics(values)
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error)) from None
+    return values
 
 
 def server_options(*, hidden: bool = False) -> Callable[[Function], Function]:
@@ -60,8 +61,17 @@ def server_options(*, hidden: bool = False) -> Callable[[Function], Function]:
             help="Broker address for clients, if it is not H. Required with --host 0.0.0.0.",
         ),
         click.option(
-            "-t", "--topic", "topics", metavar="TOPIC[:QUEUES]", multiple=True, callback=_parse_topics,
-            hidden=hidden, help="Create a topic with 4 queues, or QUEUES. Repeatable.",
+            "-t", "--topic", "topics", metavar="TOPIC[:QUEUES][:TYPE]", multiple=True, callback=_parse_topics,
+            hidden=hidden,
+            help="Create a topic with 4 queues, or QUEUES, for messages of a type such as FIFO. Repeatable.",
+        ),
+        click.option(
+            "--profile", metavar="NAME", type=click.Choice(PROFILE_NAMES), hidden=hidden,
+            help="Imitate a managed service: " + ", ".join(PROFILE_NAMES) + ".",
+        ),
+        click.option(
+            "--no-auto-create", is_flag=True, hidden=hidden,
+            help="Refuse messages to topics that do not exist, instead of creating them.",
         ),
         click.option(
             "--access-key", metavar="KEY", callback=checked(not_empty), envvar="ROCKETMQ_ACCESS_KEY",
@@ -129,7 +139,9 @@ def serve(
             options["port"],
             broker_ip1=advertise or "",
             topics=options["topics"],
+            auto_create_topic_enable=not options["no_auto_create"],
             access_keys=access_keys,
+            profile=options["profile"],
             tls=None if options["cert"] is None else _tls_context(options["cert"], options["private_key"]),
             on_request=_print_request if options["log_requests"] else None,
         )
@@ -158,11 +170,30 @@ async def _run_broker(make_broker: Callable[[], EmbeddedBroker]) -> None:
     async with make_broker() as broker:
         try:
             print_out(f"ready: name server {broker.name_server_address}, broker {broker.broker_address}")
+            if broker.config.profile is not None:
+                print_out(_needed_options(broker.config))
         except OSError as error:
             reason = error.strerror or error
             raise CommandError(f"cannot write the addresses of the broker: {reason}") from error
         log_warnings()
         await trio.sleep_forever()
+
+
+def _needed_options(config: BrokerConfig) -> str:
+    """Return the options with which commands connect to a broker with a profile."""
+    from rocketmq_py.broker.profile_rules import access_keys_of
+
+    profile = config.profile
+    assert profile is not None
+    options = []
+    if not config.access_keys:
+        for access_key, secret_key in access_keys_of(config).items():
+            options += ["--access-key", access_key, "--secret-key", secret_key]
+    if profile.namespace is not None:
+        options += ["--namespace", profile.namespace.value]
+    if profile.untrusted_tls is not None:
+        options.append("--insecure")
+    return f"{profile.service}; options of clients: {shlex.join(options)}"
 
 
 def _tls_context(cert: str, private_key: str | None) -> ssl.SSLContext:

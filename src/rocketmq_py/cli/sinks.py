@@ -16,7 +16,7 @@ import trio
 
 from rocketmq_py.cli.console import write_all, write_parts
 from rocketmq_py.cli.file_names import variable_escaper
-from rocketmq_py.cli.runner import CommandError
+from rocketmq_py.cli.runner import CommandError, hide_cut_off
 from rocketmq_py.message import ReceivedMessage
 
 MAX_BUFFERED = 256 * 1024
@@ -62,6 +62,7 @@ class BufferedWriter:
             try:
                 await trio.to_thread.run_sync(self._write, parts, abandon_on_cancel=True)
             except BrokenPipeError:
+                hide_cut_off()
                 raise OutputClosedError from None
             except OSError as error:
                 raise CommandError(f"cannot write {self._name}: {error.strerror or error}") from error
@@ -101,6 +102,7 @@ class BufferedWriter:
         # Parts in progress are neither buffered nor written. The system accepts or refuses them at once.
         while self._written + len(self._buffer) < self._accepted:
             await self._progress.park()
+        hide_cut_off()
         raise OutputClosedError
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import datetime
 import enum
+import functools
 import io
 import itertools
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import click
 
-from rocketmq_py.cli.console import BOLD, NORMAL, escape, escape_line, is_terminal, write_parts
+from rocketmq_py.cli.console import BOLD, NORMAL, complain, escape, escape_line, is_terminal, write_parts
+from rocketmq_py.cli.option_values import checked, parse_interval
+
+if TYPE_CHECKING:
+    from rocketmq_py.message import MessageQueue
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -30,7 +35,7 @@ _DUMB_TERMINALS = {"dumb", "unknown"}
 
 
 class OutputFormat(enum.StrEnum):
-    """The values of ``-o``."""
+    """How a result is printed. Options select all but the table."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -38,26 +43,44 @@ class OutputFormat(enum.StrEnum):
     JSONL = "jsonl"
 
 
+json_option: Final = click.option("-J", "--json", "as_json", is_flag=True, help="Print JSON.")
+_FORMAT_OPTIONS: Final = (
+    json_option,
+    click.option("--jsonl", "as_jsonl", is_flag=True, help="Print a JSON object per line."),
+    click.option("--wide", is_flag=True, help="Print a table with all columns."),
+)
+
+
 def output_option(function: Function) -> Function:
-    """Add the option ``-o`` to a command, which receives it as ``output``."""
-    option = click.option(
-        "-o", "output", type=click.Choice([one.value for one in OutputFormat]),
-        default=OutputFormat.TABLE.value, show_default=True,
-        callback=lambda _, __, value: OutputFormat(value),
-        help="Table (wide: with all columns), one JSON document, or a JSON object per line.",
-    )  # fmt: skip
-    return option(function)
+    """Add the options ``--json``, ``--jsonl`` and ``--wide`` to a command, which receives an ``output``."""
+
+    @functools.wraps(function)
+    def command(*args: Any, as_json: bool, as_jsonl: bool, wide: bool, **options: Any) -> Any:
+        if as_json + as_jsonl + wide > 1:
+            raise click.UsageError("give one of --json, --jsonl and --wide")
+        output = (
+            OutputFormat.JSON if as_json
+            else OutputFormat.JSONL if as_jsonl
+            else OutputFormat.WIDE if wide
+            else OutputFormat.TABLE
+        )  # fmt: skip
+        return function(*args, output=output, **options)
+
+    wrapped: Any = command
+    for option in reversed(_FORMAT_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]
 
 
 def watch_option(function: Function) -> Function:
     """Add the option ``--watch`` to a command. :func:`admin_runner.run_admin` reads it."""
 
-    def store(context: click.Context, _: click.Parameter, seconds: float | None) -> None:
-        context.meta[WATCH_INTERVAL] = seconds
+    def store(context: click.Context, parameter: click.Parameter, text: str | None) -> None:
+        context.meta[WATCH_INTERVAL] = checked(parse_interval)(context, parameter, text)
 
     option = click.option(
-        "--watch", metavar="SECONDS", type=click.FloatRange(min=0.1), expose_value=False, callback=store,
-        help="Refresh every SECONDS until Ctrl-C.",
+        "--watch", metavar="TIME", expose_value=False, callback=store,
+        help="Refresh every TIME until Ctrl-C: 2 (seconds), 500ms, 1m.",
     )  # fmt: skip
     return option(function)
 
@@ -69,7 +92,7 @@ class Column:
     Attributes:
         title: the title.
         right: whether cells are aligned to the right, as numbers are.
-        wide: whether only ``-o wide`` shows the column.
+        wide: whether only ``--wide`` shows the column.
         multiline: whether a terminal shows newlines in cells, instead of escaping them.
     """
 
@@ -128,6 +151,28 @@ def print_change(output: OutputFormat, kind: str, name: str, change: str, broker
         print_result(output, {kind: name, "brokers": list(brokers)}, [])
     else:
         write_parts(sys.stdout, [f"{kind} {name}: {change} on {', '.join(brokers)}\n"])
+
+
+def print_creation(output: OutputFormat, kind: str, name: str, brokers: Sequence[str]) -> None:
+    """Print the brokers where a resource was created, as :func:`print_change` does. There may be none."""
+    if brokers or output in (OutputFormat.JSON, OutputFormat.JSONL):
+        print_change(output, kind, name, "created", brokers)
+    else:
+        write_parts(sys.stdout, [f"{kind} {name}: exists already with these settings\n"])
+
+
+def warn_of_unread_queues(queues: Iterable[MessageQueue]) -> None:
+    """Warn of each topic and broker with queues that producers write, but consumers do not read."""
+    by_broker: dict[tuple[str, str], list[int]] = {}
+    for queue in queues:
+        by_broker.setdefault((queue.topic, queue.broker_name), []).append(queue.queue_id)
+    for (topic, broker), ids in by_broker.items():
+        numbers = f"queue {ids[0]}" if len(ids) == 1 else f"queues {ids[0]} to {ids[-1]}"
+        complain(
+            f"topic {topic} has {ids[-1] + 1} write queues and {ids[0]} read queues on {broker}: consumers "
+            f"do not read the messages in {numbers}. To take queues away, reduce the write queues, wait "
+            "until the messages are consumed, then reduce the read queues"
+        )
 
 
 def _json(value: Any, *, indent: int) -> str:

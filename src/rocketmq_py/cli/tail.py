@@ -15,18 +15,19 @@ from rocketmq_py.cli.completion import complete_topics
 from rocketmq_py.cli.file_names import compile_name
 from rocketmq_py.cli.message_formats import DEFAULT_FORMAT, Render, compile_format, json_line, unescaped
 from rocketmq_py.cli.option_values import (
-    Offset,
-    Position,
+    POSITION_HELP,
     check_topic_or_pattern,
     checked,
     compile_pattern,
     not_empty,
-    parse_offset,
+    parse_interval,
+    parse_position_or_range,
 )
 from rocketmq_py.cli.options import group_option, raw_option, since_option, until_option
 
 if TYPE_CHECKING:
     from rocketmq_py.message import ReceivedMessage
+    from rocketmq_py.position import Position
 
 MAX_COMMANDS = 8
 """Commands of -x that run concurrently with -G."""
@@ -41,12 +42,11 @@ MAX_COMMANDS = 8
 @group_option
 @click.option(
     "-o",
-    "offset",
-    metavar="OFFSET",
-    callback=checked(parse_offset),
-    show_default="end",
-    help="Start position: beginning, end, N (offset in each queue), -N (last N of each queue), "
-    "@TIMESTAMP_MS, or the range @T1..@T2. With -G, the start position of a new group.",
+    "start",
+    metavar="POSITION",
+    callback=checked(parse_position_or_range),
+    show_default="latest",
+    help=f"Where to start: {POSITION_HELP}, or a range TIME..TIME. With -G, the start of a new group.",
 )
 @since_option
 @until_option
@@ -85,7 +85,7 @@ MAX_COMMANDS = 8
     callback=checked(compile_format),
     help=r"Format of a message, see above.  [default: %s\n]",
 )
-@click.option("-J", "as_json", is_flag=True, help="Print each message as a line of JSON.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print each message as a line of JSON.")
 @raw_option
 @click.option(
     "--to", "file_name", metavar="FILE", type=click.UNPROCESSED, callback=checked(compile_name),
@@ -96,15 +96,15 @@ MAX_COMMANDS = 8
     help="Run a shell command for each message, with the message as its stdin.",
 )  # fmt: skip
 @click.option(
-    "--lag", "lag_every", metavar="SECONDS", type=click.FloatRange(min=0.1),
-    help="With -G: print the group's lag to stderr every SECONDS.",
+    "--lag", "lag_every", metavar="TIME", callback=checked(parse_interval),
+    help="With -G: print the group's lag to stderr every TIME: 10 (seconds), 500ms, 1m.",
 )  # fmt: skip
 @access_options
 def tail(
     access: Access,
     topics: tuple[str, ...],
     group: str | None,
-    offset: Offset | None,
+    start: tuple[Position, int | None] | None,
     begin_ms: int | None,
     end_ms: int | None,
     wait: bool,
@@ -134,7 +134,7 @@ def tail(
 
     -x runs commands for the messages of a topic one after the other, with ROCKETMQ_MESSAGE_TOPIC, _ID,
     _TAG and _KEYS in their environment. If one fails, tail exits with 1. With -G the message is
-    redelivered instead, and several commands run at a time.
+    redelivered instead, several commands run at a time, and Ctrl-C leaves them a second to end.
 
     In file names of --to, unsafe characters of messages become %XX, as does NUL in the variables of -x.
     Text that is too long is shortened and ends with a hash of the whole.
@@ -147,19 +147,21 @@ def tail(
       %b broker                       %o offset in the queue
       %g tag                          %i message id
       %h properties, as name=value,name=value
-      %T store time on the broker in ms, as in -o @TIMESTAMP_MS
+      %T store time on the broker in ms, as in -o @MS
       %% a percent sign
     The escapes are \\n \\t \\r \\0 \\xNN \\\\. No newline is added.
 
     \b
-    -J prints these fields, in this order:
+    --json prints these fields, in this order:
       topic, broker, queue, offset, message_id, store_time_ms (broker's clock),
-      born_time_ms (sender's clock), reconsume_times, tag, keys (a list),
+      born_time_ms (sender's clock), reconsume_times, tags, keys (a list),
       properties, body (if it is UTF-8 text; else body_base64)
     """  # fmt: skip
+    from rocketmq_py.position import OF_GROUPS, Position
+
     if as_json and render is not None:
-        raise click.UsageError("give -f FORMAT or -J, not both")
-    if offset is not None and begin_ms is not None:
+        raise click.UsageError("give -f FORMAT or --json, not both")
+    if start is not None and begin_ms is not None:
         raise click.UsageError("give -o or --since, not both")
     if file_name is not None and command is not None:
         raise click.UsageError("give --to or -x, not both")
@@ -168,24 +170,27 @@ def tail(
     if lag_every is not None and group is None:
         raise click.UsageError("--lag needs -G: only groups have a lag")
     end_option = "--until"
-    if offset is not None and offset.end_ms is not None:
+    position, range_end_ms = start or (None, None)
+    if position is not None and range_end_ms is not None:
         if end_ms is not None:
-            raise click.UsageError("give --until or -o @T1..@T2, not both")
-        end_ms, end_option = offset.end_ms, "-o @T1..@T2"
+            raise click.UsageError("give --until or -o TIME..TIME, not both")
+        if position.value > range_end_ms:
+            raise click.UsageError("-o TIME..TIME ends before it begins")
+        end_ms, end_option = range_end_ms, "-o TIME..TIME"
     if end_ms is not None and end_ms > time.time() * 1000:
         raise click.UsageError(f"{end_option} must be a time in the past")
     if begin_ms is not None:
-        offset = Offset(Position.TIMESTAMP, begin_ms)
-    elif offset is None:
-        offset = Offset(Position.END if end_ms is None else Position.BEGINNING)
+        position = Position.time(begin_ms)
+    elif position is None:
+        position = Position.latest if end_ms is None else Position.earliest
     if group is not None and end_ms is not None:
         raise click.UsageError(
             f"{end_option} cannot be used with -G: other members consume a part of the topic"
         )
     if group is not None and stop_at_end:
         raise click.UsageError("-e cannot be used with -G: other members consume a part of the topic")
-    if group is not None and offset.position in (Position.OFFSET, Position.LAST):
-        raise click.UsageError("with -G, -o takes beginning, end or @TIMESTAMP_MS")
+    if group is not None and position.kind not in OF_GROUPS:
+        raise click.UsageError("with -G, -o takes earliest, latest or a time")
 
     from rocketmq_py.cli.runner import exit_for_signal, run
     from rocketmq_py.cli.sinks import CommandSink, FileSink, OpenSink, StdoutSink
@@ -203,7 +208,7 @@ def tail(
         access,
         topics,
         tags or "*",
-        offset,
+        position,
         render_message,
         count,
         sql=sql,

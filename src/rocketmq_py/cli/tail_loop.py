@@ -13,23 +13,17 @@ import trio
 from rocketmq_py.cli.cluster_access import Access
 from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.message_formats import Render
-from rocketmq_py.cli.option_values import Offset, Position
-from rocketmq_py.cli.runner import CommandError, log_warnings, wait_for_topic
+from rocketmq_py.cli.runner import CommandError, consume, hide_cut_off, log_warnings, wait_for_topic
 from rocketmq_py.cli.sinks import OpenSink, OutputClosedError, Sink, StdoutSink
-from rocketmq_py.client import Client
+from rocketmq_py.client import Client, core_of
 from rocketmq_py.client.routes import MISSING_PAUSE
-from rocketmq_py.consumer import ConsumeFrom, Reader, StartPosition
+from rocketmq_py.consumer import Reader
 from rocketmq_py.errors import RocketMQError, TopicNotFoundError
 from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.position import Position, PositionKind
 
 MAX_CONCURRENT = 256
 """Messages of a group that are printed concurrently. They are written together."""
-
-_CONSUME_FROM = {
-    Position.BEGINNING: ConsumeFrom.FIRST,
-    Position.END: ConsumeFrom.LAST,
-    Position.TIMESTAMP: ConsumeFrom.TIMESTAMP,
-}
 
 
 @attrs.frozen
@@ -40,7 +34,7 @@ class Tail:
         access: the cluster and the credentials.
         topics: the topics, or patterns of their names.
         tags: ``*``, or ``A || B``.
-        offset: where to start. For a group, where a new group starts.
+        start: where to start. For a group, where a new group starts.
         render: returns the parts to print for a message.
         count: how many messages to print. None for no limit.
         sql: a SQL92 filter on properties, instead of tags.
@@ -55,7 +49,7 @@ class Tail:
     access: Access
     topics: tuple[str, ...]
     tags: str
-    offset: Offset
+    start: Position
     render: Render
     count: int | None
     sql: str | None = None
@@ -71,7 +65,7 @@ class Tail:
         quota = _Quota(self.count)
         started: set[str] = set()
 
-        async def read(sink: Sink, reader: Reader, topic: str, start: StartPosition) -> None:
+        async def read(sink: Sink, reader: Reader, topic: str, start: Position) -> None:
             async with reader.open(
                 topic,
                 start=start,
@@ -91,9 +85,9 @@ class Tail:
 
         async def read_matching(sink: Sink, reader: Reader, nursery: trio.Nursery, name: str) -> None:
             topics, is_new = await self._find(reader, name)
-            start = self.offset.start()
-            if is_new and self.offset.position in (Position.END, Position.LAST):
-                start = StartPosition.BEGINNING  # all its messages are newer than this command
+            start = self.start
+            if is_new and start.kind in (PositionKind.LATEST, PositionKind.LAST):
+                start = Position.earliest  # all its messages are newer than this command
             for topic in topics:
                 if topic not in started:
                     started.add(topic)
@@ -118,7 +112,7 @@ class Tail:
 
         quota = _Quota(self.count)
 
-        async def consume(sink: Sink) -> None:
+        async def run_member(sink: Sink) -> None:
             async def handle(message: ReceivedMessage) -> None:
                 if self._is_wanted(message):
                     await self._print(message, sink.put_now, quota)
@@ -134,18 +128,17 @@ class Tail:
                     client,
                     group=group,
                     concurrency=min(self.count or self.concurrency, self.concurrency),
-                    consume_from=_CONSUME_FROM[self.offset.position],
-                    consume_timestamp_ms=self.offset.number,
+                    consume_from=self.start,
                 ) as consumer:
                     for topic in topics:
                         consumer.subscribe(topic, self.tags, sql=self.sql)
                     if self.lag_every is not None:
                         nursery.start_soon(report_lag, client, group, self.lag_every)
                     with quota.exhausted:
-                        await consumer.run(handle)
+                        await consume(consumer, handle)
                 nursery.cancel_scope.cancel()
 
-        await _print_with(self.sink, consume)
+        await _print_with(self.sink, run_member)
 
     async def _topics_of_member(self, reader: Reader, group: str, nursery: trio.Nursery) -> list[str]:
         """Return the topics to subscribe. Those that do not exist yet are looked for in ``nursery``."""
@@ -168,7 +161,7 @@ class Tail:
         Raises CommandError if there are none and ``wait`` is not set.
         """
         if not _is_pattern(name):
-            return [name], await wait_for_topic(reader.client, name, wait=self.wait)
+            return [name], await wait_for_topic(core_of(reader), name, wait=self.wait)
         if topics := await _matching(reader, name):
             return topics, False
         if not self.wait:
@@ -181,7 +174,7 @@ class Tail:
                     return topics, True
 
     async def _warn_of_start_at_end(self, reader: Reader, group: str, topic: str) -> None:
-        if self.offset.position is not Position.END:
+        if self.start != Position.latest:
             return
         try:
             committed = await reader.committed(group, await reader.offsets(topic))
@@ -190,7 +183,7 @@ class Tail:
         if all(offset is None for offset in committed.values()):
             complain(
                 f"group {group!r} is new to topic {topic!r} and starts at its end, or at the first message "
-                "of a new topic; use -o beginning to start at the first message"
+                "of a new topic; use -o earliest to start at the first message"
             )
 
     def _is_wanted(self, message: ReceivedMessage) -> bool:
@@ -246,6 +239,7 @@ class _Quota:
         if self._left_to_print is not None:
             self._left_to_print -= 1
             if not self._left_to_print:
+                hide_cut_off()
                 self.exhausted.cancel()
 
 
@@ -255,7 +249,7 @@ def _is_pattern(name: str) -> bool:
 
 async def _exists(reader: Reader, topic: str) -> bool:
     try:
-        await reader.client.routes.get(topic)
+        await core_of(reader).routes.get(topic)
     except TopicNotFoundError:
         return False
     return True

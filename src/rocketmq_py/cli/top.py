@@ -12,6 +12,7 @@ import click
 from rocketmq_py.cli.admin_runner import failure_texts, run_admin
 from rocketmq_py.cli.cluster_access import Access, access_options
 from rocketmq_py.cli.console import is_terminal
+from rocketmq_py.cli.option_values import checked, parse_interval
 from rocketmq_py.cli.tables import (
     WATCH_INTERVAL,
     Column,
@@ -25,7 +26,8 @@ from rocketmq_py.cli.tables import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rocketmq_py.admin import Admin, GroupSummary, TopicDescription
+    from rocketmq_py.admin import Admin, TopicDescription
+    from rocketmq_py.admin.group_values import GroupSummary
     from rocketmq_py.errors import RocketMQError
     from rocketmq_py.message import MessageQueue
 
@@ -35,8 +37,8 @@ _OTHER_LINES = 6
 
 @click.command
 @click.option(
-    "--interval", metavar="SECONDS", type=click.FloatRange(min=0.1), default=2.0, show_default=True,
-    help="Seconds between two samples.",
+    "--interval", metavar="TIME", callback=checked(parse_interval), default="2s", show_default=True,
+    help="Time between two samples: 2 (seconds), 500ms, 1m.",
 )  # fmt: skip
 @click.option("--once", is_flag=True, help="Take two samples, print the rates between them, and exit.")
 @click.option(
@@ -108,16 +110,35 @@ class ActivityMonitor:
         self._sampled_at: float | None = None
 
     async def sample(self, admin: Admin) -> ClusterActivity:
-        """Return the activity since the previous sample. Raises RocketMQError without a name server."""
+        """Return the activity since the previous sample.
+
+        A service may not list its topics, or not its groups. Then ``failures`` has the error.
+
+        Raises RocketMQError without a name server, and UnsupportedByBrokerError if the service lists neither.
+        """
         import trio
 
         from rocketmq_py.admin.fan_out import query_each
-        from rocketmq_py.errors import TopicNotFoundError
+        from rocketmq_py.errors import TopicNotFoundError, UnsupportedByBrokerError
 
-        listing = await admin.topics.list()
-        results = await query_each([one.topic for one in listing.topics], admin.topics.describe)
-        groups = await admin.groups.list()
-        failures: dict[str, RocketMQError] = {**listing.failures, **groups.failures}
+        names: list[str] = []
+        groups: tuple[GroupSummary, ...] = ()
+        failures: dict[str, RocketMQError] = {}
+        try:
+            listing = await admin.topics.list()
+            names = [one.topic for one in listing.topics]
+            failures.update(listing.failures)
+        except UnsupportedByBrokerError as refusal:
+            failures["topics"] = refusal
+        try:
+            of_groups = await admin.groups.list()
+            groups = of_groups.groups
+            failures.update(of_groups.failures)
+        except UnsupportedByBrokerError as refusal:
+            if "topics" in failures:
+                raise
+            failures["groups"] = refusal
+        results = await query_each(names, admin.topics.describe)
         for topic, error in results.failures.items():
             if not isinstance(error, TopicNotFoundError):  # deleted in the meantime
                 failures[f"topic {topic}"] = error
@@ -132,7 +153,7 @@ class ActivityMonitor:
         self._end_offsets.update({queue.queue: queue.max_offset for one in described for queue in one.queues})
         return ClusterActivity(
             topics=tuple(sorted(topics, key=lambda one: (-(one.rate or 0), -one.messages, one.topic))),
-            groups=tuple(sorted(groups.groups, key=lambda one: (-one.lag, -one.rate, one.group))),
+            groups=tuple(sorted(groups, key=lambda one: (-one.lag, -one.rate, one.group))),
             failures=failures,
         )
 

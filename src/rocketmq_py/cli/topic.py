@@ -12,6 +12,7 @@ from rocketmq_py.cli.options import (
     attributes_option,
     broker_option,
     cluster_option,
+    if_not_exists_option,
     remove_attributes_option,
     topic_argument,
     yes_option,
@@ -23,7 +24,9 @@ from rocketmq_py.cli.tables import (
     format_time,
     output_option,
     print_change,
+    print_creation,
     print_result,
+    warn_of_unread_queues,
     watch_option,
 )
 from rocketmq_py.names import MAX_QUEUES
@@ -31,7 +34,8 @@ from rocketmq_py.names import MAX_QUEUES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rocketmq_py.admin import Admin, TopicDescription, TopicSummary
+    from rocketmq_py.admin import Admin, TopicDescription
+    from rocketmq_py.admin.topic_values import TopicSummary
     from rocketmq_py.errors import RocketMQError
 
 QUEUES = click.IntRange(1, MAX_QUEUES)
@@ -101,6 +105,7 @@ def describe(access: Access, output: OutputFormat, topic: str) -> None:
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         described = await admin.topics.describe(topic)
         print_result(output, _described(described), _tables(described))
+        warn_of_unread_queues(described.unread_queues)
         return described.failures
 
     run_admin(access, work)
@@ -138,6 +143,7 @@ def _described(topic: TopicDescription) -> dict[str, Any]:
         "logical_queues": [
             {"queue": number, "broker": name} for number, name in topic.logical_queues.items()
         ],
+        "unread_queues": [{"broker": one.broker_name, "queue": one.queue_id} for one in topic.unread_queues],
         "failures": failure_texts(topic.failures),
     }
 
@@ -220,6 +226,7 @@ def _tables(topic: TopicDescription) -> list[Table]:
 @attributes_option
 @broker_option
 @cluster_option
+@if_not_exists_option
 @output_option
 @access_options
 def create(
@@ -235,6 +242,8 @@ def create(
     """Create a topic on all brokers, or on the selected ones."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
+        from rocketmq_py.message import MessageQueue
+
         created, failures = await partial_result(
             admin.topics.create(
                 topic,
@@ -245,7 +254,12 @@ def create(
                 **options,
             )
         )
-        print_change(output, "topic", topic, "created", tuple(created))
+        print_creation(output, "topic", topic, tuple(created))
+        read, write = (options[name] or options["queues"] for name in ("read_queues", "write_queues"))
+        if "W" in permission:
+            warn_of_unread_queues(
+                MessageQueue(topic, name, number) for name in created for number in range(read, write)
+            )
         return failures
 
     run_admin(access, work)
@@ -285,6 +299,8 @@ def alter(
         raise click.UsageError("nothing to change: give at least one option")
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
+        from rocketmq_py.admin.topic_values import unread_queues_of
+
         altered, failures = await partial_result(
             admin.topics.alter(
                 topic,
@@ -296,6 +312,7 @@ def alter(
             )
         )
         print_change(output, "topic", topic, "altered", tuple(altered))
+        warn_of_unread_queues(unread_queues_of(topic, altered))
         return failures
 
     run_admin(access, work)

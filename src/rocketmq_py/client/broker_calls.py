@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 import attrs
+import trio
 
 from rocketmq_py.address import vip_address
+from rocketmq_py.client.features import FEATURE_OF_REQUEST, TOPIC_CHANGES, raise_if_older
 from rocketmq_py.client.namespace import Namespace
-from rocketmq_py.client.proxies import raise_if_proxy
+from rocketmq_py.client.proxies import raise_not_offered
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import BrokerError, NoQueueError, RocketMQError
+from rocketmq_py.errors import (
+    BrokerError,
+    ConnectError,
+    ConnectionLostError,
+    NoQueueError,
+    RequestTimeoutError,
+    RocketMQError,
+)
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol import headers
@@ -22,16 +32,34 @@ from rocketmq_py.queues import is_logical_broker_name, java_broker_name
 from rocketmq_py.remoting import ConnectionPool
 from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.pending_requests import PendingRequest
+from rocketmq_py.remoting.reachability import RECHECK_SECONDS
+
+REPEATABLE: Final = frozenset(
+    [code for code in RequestCode if code.name.startswith(("GET_", "QUERY_", "SEARCH_", "VIEW_"))]
+    + [
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    ]
+)
+"""Requests that may be executed twice: they read, or have the same effect again."""
+
+_ANSWERED_BY_ALL: Final = headers.GetBrokerRuntimeInfoRequest()
+"""A request that brokers of each version answer. Proxies refuse it."""
 
 
 class BrokerCalls:
     """Requests to brokers. Java: ``MQClientAPIImpl``.
 
     Methods that wait for an answer, except :meth:`pull`, raise BrokerError (or a subclass) if the broker does
-    not answer with success, NoQueueError if no address of the broker is known, UnsupportedByBrokerError if a
-    proxy stands in front of the broker and does not offer the request, and ConnectError, ConnectionLostError
-    or RequestTimeoutError if it cannot be reached. When cancelled, the answer is ignored, and the broker may
-    have executed the request. Names of topics and groups are the user's.
+    not answer with success, NoQueueError if no address of the broker is known, UnsupportedByBrokerError if
+    the broker is too old for the request or a proxy in front of it does not offer it, and ConnectError,
+    ConnectionLostError or RequestTimeoutError if it cannot be reached. When cancelled, the answer is ignored,
+    and the broker may have executed the request. Names of topics and groups are the user's.
 
     Args:
         connections: the connections to brokers.
@@ -57,14 +85,44 @@ class BrokerCalls:
         self._timeout = timeout
 
     async def call(self, address: str, header: Request, body: bytes = b"") -> Command:
-        """Send a request to the broker at ``address``, or its VIP channel. Return the successful answer."""
+        """Send a request to the broker at ``address``, or its VIP channel. Return the successful answer.
+
+        One that may be executed twice is sent again, once, if its connection breaks. It waits then for the
+        broker to be back.
+        """
         fields, target = self._namespace.wrap(header).to_fields(), self.request_address(address)
-        answer = await self._connections.request(target, header.code, fields, body, timeout=self._timeout)
+        if header.code in FEATURE_OF_REQUEST:
+            raise_if_older(address, header.code, await self.version(address))
+        answer = await self._ask(target, header.code, fields, body)
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            await raise_if_proxy(self._connections, target, header.code, timeout=self._timeout)
+            await raise_not_offered(
+                self._connections, target, header.code, answer.version, timeout=self._timeout
+            )
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(answer.code, answer.remark, address)
         return answer
+
+    async def _ask(self, target: str, code: int, fields: Mapping[str, str], body: bytes = b"") -> Command:
+        """Send a request, twice at most, and return the answer with any code."""
+        started = trio.current_time()
+        try:
+            return await self._connections.request(target, code, fields, body, timeout=self._timeout)
+        except ConnectionLostError:
+            if code not in REPEATABLE or self._connections.is_closed:
+                raise
+            left = max(started + self._timeout - trio.current_time(), 0.0)
+            return await self._connections.request(target, code, fields, body, timeout=left)
+
+    async def version(self, address: str) -> int:
+        """Return the version of the broker at ``address``, an ordinal of Java's ``MQVersion``.
+
+        Asks the broker unless it has answered a request, because every answer contains the version.
+        """
+        target = self.request_address(address)
+        known = await self._connections.get_before(target, trio.current_time() + self._timeout)
+        if known.peer_version:
+            return known.peer_version
+        return (await self._ask(target, _ANSWERED_BY_ALL.code, _ANSWERED_BY_ALL.to_fields())).version
 
     def request_address(self, address: str) -> str:
         """Return where requests to the broker at ``address`` go: to its VIP channel if that is on.
@@ -72,6 +130,37 @@ class BrokerCalls:
         Pulls, pops and heartbeats go to the broker itself.
         """
         return vip_address(address) if self._vip_channel else address
+
+    def is_unreachable(self, broker_name: str) -> bool:
+        """Whether the last dial of a broker has failed. Also if its address is unknown."""
+        try:
+            address = self._routes.broker_address(broker_name, any_id=True)
+        except NoQueueError:
+            return True
+        return self._connections.is_unreachable(address)
+
+    async def wait_until_reachable(self, queue: MessageQueue) -> None:
+        """Wait until the broker of a queue is connected, for any time.
+
+        Meanwhile the topic's route is refreshed, because the broker may come back at another address. Returns
+        after a second if waiting is useless, or the broker's address is unknown. The next request has the
+        error.
+        """
+        while True:
+            try:
+                address = self._routes.broker_address(queue.broker_name, any_id=True)
+                recheck_at = trio.current_time() + RECHECK_SECONDS
+                await self._connections.get_before(address, recheck_at)
+            except (ConnectError, RequestTimeoutError) as error:
+                if not error.not_reached:
+                    await trio.sleep(RECHECK_SECONDS)
+                    return
+                self._routes.invalidate(queue.topic)
+            except RocketMQError:
+                await trio.sleep(RECHECK_SECONDS)
+                return
+            else:
+                return
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the max offset of a queue: the offset of its next message."""
@@ -147,7 +236,8 @@ class BrokerCalls:
     async def commit_offset_oneway(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Commit the offset of a group in a queue, without waiting for an answer."""
         header = self._namespace.wrap(_commit(group, queue, offset))
-        connection = await self._connections.get(self.request_address(self.offsets_address(queue)))
+        address = self.request_address(self.offsets_address(queue))
+        connection = await self._connections.get_before(address, trio.current_time() + self._timeout)
         await connection.oneway(header.code, header.to_fields())
 
     async def consumer_ids(self, group: str, broker_name: str) -> Sequence[str]:
@@ -204,8 +294,8 @@ class BrokerCalls:
         )
         await self.call(self._routes.broker_address(message.broker_name), header)
 
-    async def send(self, queue: MessageQueue, fields: Mapping[str, str], body: bytes) -> None:
-        """Send a message to its queue, and return when it is stored.
+    async def send(self, queue: MessageQueue, fields: Mapping[str, str], body: bytes) -> Command:
+        """Send a message to its queue, and return the answer when it is stored.
 
         Args:
             queue: the queue.
@@ -220,34 +310,36 @@ class BrokerCalls:
         )
         if answer.code not in STORED:
             raise broker_error(answer.code, answer.remark, address)
+        return answer
 
     async def send_to_first(
         self, queues: Iterable[MessageQueue], fields: Callable[[MessageQueue], Mapping[str, str]], body: bytes
-    ) -> None:
+    ) -> tuple[MessageQueue, Command]:
         """Send one of the client's own messages to the first of ``queues`` whose broker stores it.
 
-        For trace records and messages sent back by a group. Java has inner producers for them. They do not
-        use a producer's Sender, because they must not be counted, traced, passed to hooks, or affect the
-        latency-fault table.
+        For trace records, messages sent back by a group, and dead letters. Java has inner producers for
+        them. They do not use a producer's Sender, because they must not be counted, traced, passed to hooks,
+        or affect the latency-fault table.
 
         Args:
-            queues: the candidates. Each gets one attempt.
+            queues: the candidates. Each gets one attempt, first those whose brokers can be reached.
             fields: returns the ext fields for a queue with the topic's name on the wire; see :meth:`send`.
             body: the body.
 
-        Raises the error of the last attempt, or NoQueueError if ``queues`` is empty.
+        Returns the queue and the answer. Raises the error of the last attempt, or NoQueueError if ``queues``
+        is empty.
         """
         error: RocketMQError = NoQueueError("there is no queue to send the message to")
-        for queue in queues:
+        for queue in sorted(queues, key=lambda queue: self.is_unreachable(queue.broker_name)):
             on_wire = attrs.evolve(queue, topic=self._namespace.wrap_topic(queue.topic))
             try:
-                await self.send(queue, fields(on_wire), body)
+                answer = await self.send(queue, fields(on_wire), body)
             except RocketMQError as failure:
                 if failure.invalidates_route:
                     self._routes.invalidate(queue.topic)
                 error = failure
             else:
-                return
+                return queue, answer
         raise error
 
     async def recall(self, broker_name: str, group: str, topic: str, recall_handle: str) -> Command:
@@ -262,8 +354,17 @@ class BrokerCalls:
         return self._namespace.wrap(header).to_fields()
 
     async def pull(self, address: str, request: PendingRequest) -> Command:
-        """Send a pull to the broker at ``address``, and return its answer with any code."""
-        return await self._connections.exchange(address, request)
+        """Send a pull to the broker at ``address``, and return its answer with any code.
+
+        Pulls have long timeouts. The wait for a connection is limited to the timeout of other requests, so
+        that the next pull goes to another address if the broker has moved.
+        """
+        if not self._connections.begin(address, request):
+            await self._connections.get_before(address, trio.current_time() + self._timeout)
+            return await self._connections.exchange(address, request)
+        answer = await request.wait()
+        assert isinstance(answer, Command)
+        return answer
 
     def begin_pull(self, address: str, request: PendingRequest) -> bool:
         """Send a pull if it can be written at once, and return whether it was. ``answered`` gets the answer.
@@ -282,7 +383,14 @@ class BrokerCalls:
             perm=perm,
             topic_sys_flag=0,
         )
+        await self.change_topic(address, header)
+
+    async def change_topic(self, address: str, header: headers.CreateTopicRequest) -> None:
+        """Create or change a topic on the broker at ``address``, and wait until that is done."""
         await self.call(address, header)
+        if not TOPIC_CHANGES.is_supported_by(await self.version(address)):
+            # These brokers answer first, and make one change at a time, of a topic or of their settings.
+            await self.call(address, headers.UpdateBrokerConfigRequest())
 
     def _lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> bytes:
         wrapped = [self._on_wire(queue) for queue in queues]

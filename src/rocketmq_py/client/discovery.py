@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rocketmq_py.address import check_host, format_address, parse_addresses
+from rocketmq_py.address import (
+    check_host,
+    format_address,
+    parse_addresses,
+    split_endpoints,
+    without_scheme,
+)
 from rocketmq_py.errors import ConfigurationError, NameServerError
 from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.tls import TLS
@@ -31,8 +37,11 @@ _READ_SIZE = 4096
 
 
 def is_url(text: str) -> bool:
-    """Return whether ``text`` is a URL and not a list of addresses."""
-    return "://" in text
+    """Return whether ``text`` is a URL that returns addresses, and not a list of them.
+
+    ``http://host:port`` is an address. A URL has a path or a query.
+    """
+    return any("://" in without_scheme(element) for element in split_endpoints(text))
 
 
 class Discovery:
@@ -156,8 +165,10 @@ def _checked(url: str) -> tuple[urllib.parse.SplitResult, str]:
         raise ConfigurationError(
             "the URL for name servers must not contain a user or a password; write %40 for @ in its path"
         )
+    if url.partition("?")[0].count("://") > 1:
+        raise ConfigurationError(f"the URL for name servers must be the only address, but there is {url!r}")
     try:
-        parts = urllib.parse.urlsplit(url)
+        parts = urllib.parse.urlsplit(url.strip())
         has_server = bool(parts.hostname) and parts.port != 0
         server = format_address((parts.hostname, parts.port or _PORTS.get(parts.scheme)))
         check_host(parts.hostname or "")

@@ -203,10 +203,12 @@ class Heartbeats:
             return
         addresses = dict.fromkeys(self._addresses())
         # Connections over the VIP channel have other addresses, and would time out without heartbeats.
-        addresses |= {connection.address: None for connection in self._versions if not connection.is_closed}
+        others = [one for one in self._versions if not one.is_closed and one.address not in addresses]
         async with open_nursery() as nursery:
             for address in addresses:
                 nursery.start_soon(self._send_to, address)
+            for connection in others:
+                nursery.start_soon(self._send_over, connection)
 
     async def send_anew(self, connection: Connection) -> None:
         """Send a heartbeat over a connection that replaces an earlier one. A failure is logged.
@@ -245,6 +247,12 @@ class Heartbeats:
         with self._failures_logged(address):
             connection = await self._connections.get_before(address, deadline)
             await self._send_on(connection, max(deadline - trio.current_time(), 0.0))
+
+    async def _send_over(self, connection: Connection) -> None:
+        """Send a heartbeat over a connection, unless it was closed meanwhile. It is not dialled again."""
+        if not connection.is_closed:
+            with self._failures_logged(connection.address):
+                await self._send_on(connection, self._timeout)
 
     @contextmanager
     def _failures_logged(self, address: str) -> Iterator[None]:

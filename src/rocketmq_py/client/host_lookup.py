@@ -1,11 +1,10 @@
-"""Resolution of the host names of name servers: each address of a name is a name server."""
+"""Resolution of host names: each address of a name server's name is a name server."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import trio
@@ -49,20 +48,31 @@ async def resolve_hosts(addresses: Sequence[str], *, timeout: float) -> Mapping[
     return hosts
 
 
+async def addresses_of(address: str, *, timeout: float) -> Sequence[str]:
+    """Return all addresses that the host of an address has, with its port. Empty if it has none.
+
+    A name that cannot be resolved within ``timeout`` seconds has none.
+    """
+    return [format_address(name) for *_, name in await _look_up(address, timeout)]
+
+
 async def _addresses_of(address: str, timeout: float) -> Sequence[str]:
     """Return the addresses of the first family with several of them. Empty if there is none."""
-    host, port = split_address(address)
-    look_up = partial(
-        trio.socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
-    )
-    found: Sequence[tuple[Any, ...]] = ()
-    with trio.move_on_after(timeout):
-        try:
-            found = await look_up()
-        except (OSError, UnicodeError):  # UnicodeError: no label of a name may be empty or too long
-            return ()
+    found = await _look_up(address, timeout)
     for family in _FAMILIES:
         of_family = {format_address(name): None for kind, *_, name in found if kind == family}
         if len(of_family) > 1:
             return tuple(of_family)
+    return ()
+
+
+async def _look_up(address: str, timeout: float) -> Sequence[tuple[Any, ...]]:
+    host, port = split_address(address)
+    with trio.move_on_after(timeout):
+        try:
+            return await trio.socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
+            )
+        except (OSError, UnicodeError):  # UnicodeError: no label of a name may be empty or too long
+            pass
     return ()

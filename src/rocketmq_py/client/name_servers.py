@@ -5,26 +5,38 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import trio
 
+from rocketmq_py.address import format_address, split_address
 from rocketmq_py.client.discovery import Discovery
 from rocketmq_py.client.health import ServerHealth
 from rocketmq_py.client.host_lookup import has_host_name, resolve_hosts
-from rocketmq_py.client.namespace import Namespace
-from rocketmq_py.client.proxies import raise_if_proxy
+from rocketmq_py.client.namespace import Namespace, missing_topic_advice
+from rocketmq_py.client.proxies import raise_if_name_server
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.error_texts import one_line
-from rocketmq_py.errors import NameServerError, RocketMQError, TopicNotFoundError
+from rocketmq_py.errors import (
+    ConnectError,
+    ConnectionLostError,
+    Delivery,
+    NameServerError,
+    RequestTimeoutError,
+    RocketMQError,
+    TopicNotFoundError,
+    UnsupportedByBrokerError,
+)
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ClusterInfo, TopicList, TopicRoute
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import ConnectionPool
 from rocketmq_py.remoting.answer_errors import broker_error
+from rocketmq_py.remoting.reachability import RECHECK_SECONDS
 
 logger: Final = logging.getLogger("rocketmq_py.client")
 
@@ -32,6 +44,10 @@ DISCOVERY_BACK_OFF = 0.1
 """Seconds after a failed discovery in which no other is made: many tasks may need their first route."""
 LOOKUP_INTERVAL = 1.0
 """Minimum seconds between two lookups of host names because no name server answers."""
+FAILOVER_SECONDS = 1.0
+"""Seconds that a name server has to answer if there is another one to ask. The last has the whole timeout."""
+RETRY_PAUSE = 0.1
+"""Seconds until the name servers are asked again if none can be reached."""
 
 
 class NameServers:
@@ -47,6 +63,7 @@ class NameServers:
         timeout: seconds for one request.
         refresh_interval: seconds between two discoveries or lookups of host names.
         resolves_names: whether to look up host names here. If False, a proxy does.
+        unencrypted_https: the addresses that the user has written with ``https://``, although TLS is off.
         zone: the zone whose brokers routes contain. Empty for all brokers.
         rng: chooses the first name server.
     """
@@ -60,6 +77,7 @@ class NameServers:
         timeout: float,
         refresh_interval: float,
         resolves_names: bool = True,
+        unencrypted_https: Collection[str] = (),
         zone: str = "",
         rng: random.Random,
     ) -> None:
@@ -70,6 +88,7 @@ class NameServers:
         self._rng = rng
         self._discovery = addresses if isinstance(addresses, Discovery) else None
         self._resolves_names = resolves_names
+        self._unencrypted_https = unencrypted_https
         self._zone = zone
         # The configured or discovered addresses, whose hosts may be names.
         self._unresolved: Sequence[str] = () if isinstance(addresses, Discovery) else addresses
@@ -122,27 +141,51 @@ class NameServers:
     async def request(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Command:
         """Send a request to the name servers one after the other, and return the first answer.
 
-        The answer may have any code but REQUEST_CODE_NOT_SUPPORTED. A peer that answers with that is not a
-        name server.
+        The answer may have any code but REQUEST_CODE_NOT_SUPPORTED. A peer that answers with that, also to a
+        request for a route, is not a name server.
+
+        While none can be reached, or no host name can be resolved, this waits for the first that can, up to
+        ``timeout`` seconds.
 
         Raises:
-            NameServerError: none answered within its timeout. The error has a reason for each name server.
-            UnsupportedByBrokerError: the address is a proxy's, which does not offer this request.
+            NameServerError: none answered within FAILOVER_SECONDS, the last not within the timeout. It has a
+                reason for each name server.
+            UnsupportedByBrokerError: the name server, or a proxy in its place, does not offer this request.
         """
         return (await self._request(code, fields, body))[1]
 
     async def _request(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> tuple[str, Command]:
         """Request as :meth:`request`, and return also the address of the name server that has answered."""
+        deadline = trio.current_time() + self._timeout
+        while True:
+            answer, errors = await self._request_once(code, fields, body)
+            if answer is not None:
+                return answer
+            if trio.current_time() >= deadline or not any(map(_may_pass, errors.values())):
+                raise self._no_answer(errors)
+            await self._wait_for_any(deadline)
+
+    async def _request_once(
+        self, code: int, fields: Mapping[str, str], body: bytes
+    ) -> tuple[tuple[str, Command] | None, Mapping[str, RocketMQError]]:
+        """Ask each name server once. Return the first answer with its address, and the errors of others."""
+        errors: dict[str, RocketMQError] = {}
         await self._discover()
-        reasons: dict[str, str] = {}
-        answer = await self._request_from(self._addresses, code, fields, body, reasons)
+        answer = await self._request_from(self._addresses, code, fields, body, errors)
         if answer is None and self._has_names:
             await self._look_up_again()
-            new = [address for address in self._addresses if address not in reasons]
-            answer = await self._request_from(new, code, fields, body, reasons)
-        if answer is None:
-            raise NameServerError(reasons)
-        return answer
+            new = [address for address in self._addresses if address not in errors]
+            answer = await self._request_from(new, code, fields, body, errors)
+        return answer, errors
+
+    async def _wait_for_any(self, deadline: float) -> None:
+        """Wait until a name server can be reached, but look at the addresses again after a second."""
+        pause = RETRY_PAUSE if self._addresses else RECHECK_SECONDS
+        await trio.sleep(min(pause, deadline - trio.current_time()))
+        if self._addresses:
+            recheck_at = min(deadline, trio.current_time() + RECHECK_SECONDS)
+            with suppress(ConnectError, RequestTimeoutError):
+                await self._connections.get_any_before(self._addresses, recheck_at)
 
     async def _request_from(
         self,
@@ -150,31 +193,75 @@ class NameServers:
         code: int,
         fields: Mapping[str, str],
         body: bytes,
-        reasons: dict[str, str],
+        errors: dict[str, RocketMQError],
     ) -> tuple[str, Command] | None:
         """Return the first answer of some name servers, with its address.
 
-        If none answers, add their reasons to ``reasons``.
+        If none answers, add their errors to ``errors``. One that cannot be reached is skipped.
         """
+        left = len(addresses)
         for address in list(addresses):
+            left -= 1
+            timeout = min(self._timeout, FAILOVER_SECONDS) if left else self._timeout
             try:
-                answer = await self._connections.request(address, code, fields, body, timeout=self._timeout)
+                answer = await self._request_one(address, code, fields, body, timeout)
             except RocketMQError as error:
-                reasons[address] = str(error)
+                errors[address] = error
             else:
                 if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     self._request_logs.succeeded(address)
                     self._errors[address] = None
                     return address, answer
-                await raise_if_proxy(self._connections, address, code, timeout=self._timeout)
-                reasons[address] = (
+                try:
+                    await raise_if_name_server(
+                        self._connections, address, code, answer.version, timeout=self._timeout
+                    )
+                except UnsupportedByBrokerError:
+                    self._request_logs.succeeded(address)
+                    self._errors[address] = None  # it answers
+                    raise
+                errors[address] = RocketMQError(
                     f"{address} is not a name server, but perhaps a broker: {one_line(answer.remark)}"
                 )
-            self._errors[address] = reasons[address]
+            self._errors[address] = self._reason(address, errors[address])
             if len(self._addresses) > 1:
-                self._request_logs.failed(address, reasons[address])
+                self._request_logs.failed(address, errors[address])
                 self._move_to_end(address)
         return None
+
+    def _reason(self, address: str, error: RocketMQError) -> str:
+        """Return the text of an error, with advice if the user may expect TLS."""
+        if self._unencrypted_https:
+            host, port = split_address(address)
+            given = format_address((self._connections.host_names.get(address, host), port))
+            if given in self._unencrypted_https:
+                return f"{error}; the address begins with https://, but TLS is off: pass tls=True"
+        return str(error)
+
+    def _no_answer(self, errors: Mapping[str, RocketMQError]) -> NameServerError:
+        """Return the error of a request that no name server has answered."""
+        no_answer = NameServerError(
+            {address: self._reason(address, error) for address, error in errors.items()}
+        )
+        no_answer.not_reached = any(
+            _may_pass(error) or isinstance(error, RequestTimeoutError) for error in errors.values()
+        )
+        return no_answer
+
+    async def _request_one(
+        self, address: str, code: int, fields: Mapping[str, str], body: bytes, timeout: float
+    ) -> Command:
+        deadline = trio.current_time() + timeout
+        connection = await self._connections.get(address, deadline=deadline)
+        return await connection.request(code, fields, body, timeout=max(deadline - trio.current_time(), 0.0))
+
+    def not_answered(self, seconds: float) -> RocketMQError:
+        """Return the error of a caller that has waited for an answer for this time."""
+        if not any(map(self._connections.is_unreachable, self._addresses)):
+            return RequestTimeoutError(self.addresses, seconds, Delivery.NOT_SENT)
+        return self._no_answer(
+            {address: self._connections.not_connected(address, seconds) for address in self._addresses}
+        )
 
     @property
     def is_closed(self) -> bool:
@@ -228,15 +315,18 @@ class NameServers:
             NameServerError: no name server answered.
             BrokerError: a name server answered with an error.
         """
+        full_name = self._namespace.wrap_topic(topic)
         header = headers.GetRouteInfoRequest(
-            topic=self._namespace.wrap_topic(topic),
+            topic=full_name,
             accept_standard_json_only=True,
             zone_name=self._zone or None,
             zone_mode=True if self._zone else None,
         )
         address, answer = await self._request(header.code, header.to_fields())
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            raise TopicNotFoundError(topic, self.addresses, self._namespace.name)
+            namespace = self._namespace.name
+            advice = missing_topic_advice(topic, namespace, self._unresolved)
+            raise TopicNotFoundError(topic, self.addresses, namespace, full_name=full_name, advice=advice)
         return TopicRoute.decode(_body(address, answer))
 
     async def cluster_info(self) -> ClusterInfo:
@@ -303,6 +393,11 @@ class NameServers:
         if address in self._addresses:
             self._addresses.remove(address)
             self._addresses.append(address)
+
+
+def _may_pass(error: RocketMQError) -> bool:
+    """Whether a name server may answer soon: it cannot be reached now, or has closed the connection."""
+    return error.not_reached or isinstance(error, ConnectionLostError)
 
 
 def _body(address: str, answer: Command) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -29,6 +29,11 @@ _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _TOOLS_GROUP = "TOOLS_CONSUMER"
 """A built-in group of every broker. It has no offsets, so tenants may share it."""
 
+_INSTANCE = re.compile(r"(MQ_INST_\w+_\w+)\.", re.ASCII)
+"""The beginning of a host that contains a namespace. Java: ``NameServerAddressUtils``."""
+_NAMESPACED_HOST = re.compile(r"rocketmq-[^.]+\..*\.tencenttdmq\.com:", re.IGNORECASE)
+"""The hosts of a managed service whose instances have namespaces that the host does not contain."""
+
 _TOPIC_ATTRIBUTES = ("topic", "origin_topic", "parent_topic")
 _GROUP_ATTRIBUTES = ("group", "consumer_group", "producer_group")
 
@@ -40,6 +45,44 @@ def check_namespace(name: str) -> str:
     if name and not _LEGAL.fullmatch(name):
         raise ConfigurationError(f"namespace {name!r} may hold only letters, digits and the characters | _ -")
     return name
+
+
+def instance_namespace(addresses: Iterable[str]) -> str:
+    """Return the namespace in the hosts of addresses, or an empty text. Java: ``ClientConfig.getNamespace``.
+
+    A host such as ``MQ_INST_1234_Abcd.region.example`` is in the namespace ``MQ_INST_1234_Abcd``. Raises
+    ConfigurationError if there are several namespaces.
+    """
+    found = {match[1]: None for address in addresses if (match := _INSTANCE.match(address))}
+    if len(found) > 1:
+        raise ConfigurationError(
+            f"the addresses are of several instances, {' and '.join(found)}; pass those of one instance"
+        )
+    return next(iter(found), "")
+
+
+def missing_topic_advice(topic: str, namespace: str, addresses: Sequence[str]) -> str:
+    """Return why a missing topic may have another full name, or an empty text if nothing indicates it.
+
+    Args:
+        topic: the user's name of the topic.
+        namespace: the client's namespace, or an empty text.
+        addresses: the name servers as the user gave them.
+    """
+    has_namespace = _SEPARATOR in _split(topic)[1]
+    if namespace and has_namespace:
+        return (
+            "the name may contain a namespace already; pass the name without it, or namespace='' to use the "
+            "name unchanged"
+        )
+    instance = next((match[1] for address in addresses if (match := _INSTANCE.match(address))), None)
+    if namespace or has_namespace:
+        return ""
+    if instance is not None:
+        return f"the address is of the namespace {instance}, which namespace='' turns off"
+    if any(map(_NAMESPACED_HOST.match, addresses)):
+        return "instances with such an address have a namespace; pass it as namespace="
+    return ""
 
 
 class Namespace:
@@ -76,7 +119,8 @@ class Namespace:
         if self.has_topic(topic):
             return topic
         kind, rest = _split(topic)
-        return kind + self.wrap_group(rest) if kind else check_topic(self._prefix + topic)
+        # In the name of a pop retry topic a topic follows the group, so it may be longer than a group.
+        return check_topic(kind + self._prefix + rest)
 
     def has_topic(self, topic: str) -> bool:
         """Return whether a topic, named as on the wire, is in this namespace or shared by all namespaces.

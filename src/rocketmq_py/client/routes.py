@@ -12,16 +12,24 @@ import trio
 
 from rocketmq_py.client.name_servers import NameServers
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
+from rocketmq_py.error_texts import allow_reading
 from rocketmq_py.errors import NameServerError, NoQueueError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import DEFAULT_TOPIC, RETRY_PREFIX
 from rocketmq_py.protocol.bodies import GLOBAL_SCOPE, MASTER_ID, READABLE, WRITABLE, TopicRoute
 from rocketmq_py.queues import LOGICAL_BROKER_PREFIX, logical_queue
 
+DEFAULT_TOPIC_QUEUES: Final = 4
+"""The largest number of queues of a topic that a broker creates. Java: ``defaultTopicQueueNums``."""
+
 logger: Final = logging.getLogger("rocketmq_py.client")
 
 INVALIDATED_PAUSE = 0.05
 """Seconds between an error that invalidates a route and its refresh, because many sends fail at once."""
+
+FIRST_BACK_OFF = 0.1
+LONGEST_BACK_OFF = 1.0
+"""Seconds between two requests for a route that a name server does not know now: doubled after each."""
 
 MISSING_PAUSE = 1.0
 """Seconds between two requests for a topic that does not exist yet."""
@@ -50,8 +58,18 @@ class Route:
     def queues_to_write(self) -> tuple[MessageQueue, ...]:
         """Return the ``write_queues``. Raises NoQueueError if there are none."""
         if not self.write_queues:
-            raise NoQueueError(f"topic {self.topic!r} has no queue that may be written to and has a master")
+            error = NoQueueError(f"topic {self.topic!r} has no queue that may be written to and has a master")
+            # Without any master, the topic may be writable when they are back.
+            error.not_reached = not any(MASTER_ID in addresses for addresses in self.brokers.values())
+            raise error
         return self.write_queues
+
+    def queues_to_read(self) -> tuple[MessageQueue, ...]:
+        """Return the ``read_queues``. Raises NoQueueError if there are none."""
+        if not self.read_queues:
+            advice = f": it may only be written to; {allow_reading(self.topic)}" if self.write_queues else ""
+            raise NoQueueError(f"topic {self.topic!r} has no readable queue{advice}", self.topic)
+        return self.read_queues
 
     @classmethod
     def of(cls, topic: str, wire: TopicRoute) -> Route:
@@ -117,24 +135,23 @@ class Routes:
 
     Args:
         name_servers: provide the routes.
-        default_topic_queues: the largest number of queues of a topic that does not exist yet.
         refresh_interval: seconds between two refreshes of all routes.
         on_change: called with each new or changed route.
 
     Attributes:
         version: incremented with each change of a route or of a broker's addresses.
+        replaced_addresses: former addresses of brokers, which are in no route any more. Whoever closes their
+            connections removes them from this set.
     """
 
     def __init__(
         self,
         name_servers: NameServers,
         *,
-        default_topic_queues: int,
         refresh_interval: float,
         on_change: Callable[[Route], None],
     ) -> None:
         self._name_servers = name_servers
-        self._default_topic_queues = default_topic_queues
         self._refresh_interval = refresh_interval
         self._on_change = on_change
         self._routes: dict[str, Route] = {}
@@ -146,7 +163,9 @@ class Routes:
         self._locks: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self._brokers: dict[str, Mapping[int, str]] = {}
         self._some_outdated = trio.Event()
+        self._refreshed: dict[str, trio.Event] = {}  # set by the next refresh of a topic
         self.version: int = 0
+        self.replaced_addresses: set[str] = set()
 
     def get_nowait(self, topic: str) -> Route | None:
         """Return the known route of a topic, else None."""
@@ -172,6 +191,32 @@ class Routes:
                     route = await self.refresh(topic, for_sending=for_sending)
         return route
 
+    async def get_before(self, topic: str, deadline: float, *, for_sending: bool = False) -> Route:
+        """Return the route of a topic. Repeat the request until ``deadline`` while there is no answer.
+
+        Also repeats it while no broker is registered at the name servers. Other errors are raised at once.
+
+        Args:
+            topic: the topic.
+            deadline: trio's time.
+            for_sending: as for :meth:`get`.
+
+        Raises as :meth:`get`, and RequestTimeoutError if the name servers can be reached but do not answer.
+        """
+        started, pause = trio.current_time(), FIRST_BACK_OFF
+        last_error: RocketMQError | None = None
+        with trio.move_on_at(deadline):
+            while True:
+                try:
+                    return await self.get(topic, for_sending=for_sending)
+                except RocketMQError as error:
+                    if not error.not_reached:
+                        raise
+                    last_error = error
+                await trio.sleep(pause)
+                pause = min(2 * pause, LONGEST_BACK_OFF)
+        raise last_error or self._name_servers.not_answered(deadline - started)
+
     async def wait_for(self, topic: str, *, interval: float = MISSING_PAUSE) -> Route:
         """Return the route of a topic. Repeat the request every ``interval`` seconds until the topic exists.
 
@@ -194,8 +239,10 @@ class Routes:
         self._refreshed_at[topic] = trio.current_time()
         if route != self._routes.get(topic):
             self._routes[topic] = route
+            before = self._addresses()
             self._brokers.update(route.brokers)
             self._brokers.update(route.logical_brokers)
+            self._note_replaced(before)
             self.version += 1
             self._on_change(route)
         return route
@@ -204,8 +251,19 @@ class Routes:
         try:
             wire = await self._name_servers.route(DEFAULT_TOPIC)
         except TopicNotFoundError:
+            if await self._has_no_broker():
+                # The brokers or the name server have just been started. The topic may exist.
+                missing.not_reached = True
+                missing.add_note("no broker is registered at the name servers at the moment")
             raise missing from None
-        return Route.of_default(topic, wire, self._default_topic_queues)
+        return Route.of_default(topic, wire, DEFAULT_TOPIC_QUEUES)
+
+    async def _has_no_broker(self) -> bool:
+        """Whether no broker is registered at the name servers. False if they do not say."""
+        try:
+            return not (await self._name_servers.cluster_info()).broker_addr_table
+        except RocketMQError:
+            return False
 
     def invalidate(self, topic: str) -> None:
         """Refresh the route of a topic soon, because an error has shown that it is outdated.
@@ -215,6 +273,12 @@ class Routes:
         if topic in self._routes:
             self._outdated.add(topic)
             self._some_outdated.set()
+
+    async def wait_for_refresh(self, topic: str) -> None:
+        """Invalidate the route of a topic, and wait until the refresh has ended. It may have failed."""
+        if topic in self._routes:
+            self.invalidate(topic)
+            await self._refreshed.setdefault(topic, trio.Event()).wait()
 
     def master_address_nowait(self, broker_name: str) -> str | None:
         """Return the address of a broker's master, or None if it is unknown."""
@@ -235,7 +299,9 @@ class Routes:
             address = addresses[min(addresses)]
         if address is None:
             role = "master" if broker_id == MASTER_ID else f"replica {broker_id}"
-            raise NoQueueError(f"the address of the {role} of broker {broker_name!r} is unknown")
+            error = NoQueueError(f"the address of the {role} of broker {broker_name!r} is unknown")
+            error.not_reached = True  # it may register at the name servers again
+            raise error
         return address
 
     def brokers(self) -> Mapping[str, Mapping[int, str]]:
@@ -265,7 +331,10 @@ class Routes:
                 self._forget_brokers_without_route()
                 outdated = set(self._routes)
             for topic in sorted(outdated):
+                refreshed = self._refreshed.pop(topic, None)
                 await self._refresh_in_background(topic)
+                if refreshed is not None:
+                    refreshed.set()
 
     async def _refresh_in_background(self, topic: str) -> None:
         try:
@@ -288,9 +357,18 @@ class Routes:
         routed = {
             name for route in self._routes.values() for name in (*route.brokers, *route.logical_brokers)
         }
+        before = self._addresses()
         for name in self._brokers.keys() - routed:
             del self._brokers[name]
             self.version += 1
+        self._note_replaced(before)
+
+    def _addresses(self) -> set[str]:
+        return {address for addresses in self._brokers.values() for address in addresses.values()}
+
+    def _note_replaced(self, before: set[str]) -> None:
+        self.replaced_addresses |= before
+        self.replaced_addresses -= self._addresses()
 
 
 def _is_user_topic(topic: str) -> bool:

@@ -4,10 +4,51 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 from collections.abc import Callable
+from types import FrameType, TracebackType
 from typing import Any
 
 import trio
+
+from rocketmq_py.callables import is_async
+from rocketmq_py.errors import RocketMQError
+
+_LIBRARY = frozenset({"rocketmq_py", "trio", "outcome", "asyncio", "concurrent"})
+"""Packages whose frames come before the user's in a traceback."""
+
+
+def users_traceback(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    """Return ``exc_info`` for log records of a user function's error: its traceback begins in that function.
+
+    An error of the library itself, which has no frame of the user, keeps its traceback unless the program is
+    meant to see it (RocketMQError).
+    """
+    traceback = error.__traceback__
+    while traceback is not None and is_of_library(traceback.tb_frame):
+        traceback = traceback.tb_next
+    if traceback is None and not isinstance(error, RocketMQError):
+        traceback = error.__traceback__
+    return type(error), error, traceback
+
+
+def is_of_library(frame: FrameType) -> bool:
+    """Return whether a frame is of this package, or of one that calls the user's functions for it."""
+    name: str = frame.f_globals.get("__name__", "")
+    return name.partition(".")[0] in _LIBRARY
+
+
+def failure_of(error: BaseException) -> BaseException:
+    """Return the error of a user's function. Its CancelledError is a failure like others: a RuntimeError.
+
+    That is asyncio's, which is no Exception. Nothing has cancelled the function, but a future that it waited
+    for was cancelled.
+    """
+    asyncio = sys.modules.get("asyncio")  # a function that raises its error has imported it
+    if asyncio is None or not isinstance(error, asyncio.CancelledError):
+        return error
+    failure = RuntimeError(f"it raised CancelledError{f': {error}' if error.args else ''}")
+    return failure.with_traceback(error.__traceback__)
 
 
 def raise_without_failures(
@@ -19,28 +60,29 @@ def raise_without_failures(
     """
     failures, rest = group.split(Exception)
     if failures is not None:
-        logger.error(message, *arguments, exc_info=failures)
+        logger.error(message, *arguments, exc_info=users_traceback(failures))
     if rest is not None:
         raise rest from None
 
 
-async def call_in_thread(
-    function: Callable[..., Any],
-    *arguments: Any,
-    limiter: trio.CapacityLimiter | None = None,
-    abandon_on_cancel: bool = False,
-) -> tuple[Any]:
-    """Call a plain function in a worker thread. Return its result for :func:`outcome_of`.
+async def call_user_function(
+    function: Callable[..., Any], *arguments: Any, abandon_on_cancel: bool = False
+) -> Any:
+    """Call a user's function, and return its result: an async one here, a plain one in a worker thread.
 
-    The arguments are those of ``trio.to_thread.run_sync``, which does not allow functions that return an
-    awaitable.
+    If a plain function returns an awaitable, that is awaited here. A thread cannot be cancelled: a
+    cancellation waits for it or, with ``abandon_on_cancel``, leaves it running.
     """
-    return await trio.to_thread.run_sync(
-        lambda: (function(*arguments),), limiter=limiter, abandon_on_cancel=abandon_on_cancel
-    )
-
-
-async def outcome_of(returned: tuple[Any]) -> Any:
-    """Return the result of a call. If it is an awaitable, await it."""
-    (outcome,) = returned
-    return await outcome if inspect.isawaitable(outcome) else outcome
+    try:
+        if is_async(function):
+            return await function(*arguments)
+        # In a tuple, because trio does not allow functions that return an awaitable.
+        (outcome,) = await trio.to_thread.run_sync(
+            lambda: (function(*arguments),), abandon_on_cancel=abandon_on_cancel
+        )
+        return await outcome if inspect.isawaitable(outcome) else outcome
+    except BaseException as error:
+        failure = failure_of(error)
+        if failure is error:
+            raise
+        raise failure from error

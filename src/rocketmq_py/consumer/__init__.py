@@ -1,6 +1,6 @@
 """Consumers: PushConsumer, LitePullConsumer and PopConsumer of a group, and Reader without one.
 
-LitePushConsumer and LiteConsumer consume lite topics.
+LiteTopicPushConsumer and LiteTopicConsumer consume lite topics.
 
 ``group/`` has what the consumers of a group share: subscriptions, rebalancing, offset commits, statistics.
 ``pull/`` pulls messages and buffers them. ``push/``, ``lite_pull/``, ``pop/``, ``lite/`` and ``read/``
@@ -11,80 +11,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_py.lazy import lazy_attributes
+from rocketmq_py.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from rocketmq_py.consumer.allocation import (
-        AllocateByBroker,
-        AllocateByConfig,
-        AllocateByMachineRoom,
-        AllocateConsistentHash,
-        AllocateMachineRoomNearby,
-        AllocateStrategy,
-        allocate_averagely,
-        allocate_averagely_by_circle,
+    from rocketmq_py.consumer.group.assignment_listener import AssignmentListener as AssignmentListener
+    from rocketmq_py.consumer.group.handler_results import CommitOffset as CommitOffset
+    from rocketmq_py.consumer.group.handler_results import ConsumeLater as ConsumeLater
+    from rocketmq_py.consumer.group.handler_results import ConsumeResult as ConsumeResult
+    from rocketmq_py.consumer.group.handler_results import RollbackOffset as RollbackOffset
+    from rocketmq_py.consumer.group.handler_results import Suspend as Suspend
+    from rocketmq_py.consumer.group.health import ConsumerHealth as ConsumerHealth
+    from rocketmq_py.consumer.group.hooks import ConsumeContext as ConsumeContext
+    from rocketmq_py.consumer.group.hooks import ConsumeOperation as ConsumeOperation
+    from rocketmq_py.consumer.group.hooks import ConsumerHook as ConsumerHook
+    from rocketmq_py.consumer.group.statistics import ConsumerStatistics as ConsumerStatistics
+    from rocketmq_py.consumer.group.statistics import PullState as PullState
+    from rocketmq_py.consumer.group.statistics import QueueStatistics as QueueStatistics
+    from rocketmq_py.consumer.group.statistics import TopicStatistics as TopicStatistics
+    from rocketmq_py.consumer.lite.consumer import LiteTopicConsumer as LiteTopicConsumer
+    from rocketmq_py.consumer.lite.push_consumer import LiteTopicPushConsumer as LiteTopicPushConsumer
+    from rocketmq_py.consumer.lite.settings import LiteTopicConsumerOptions as LiteTopicConsumerOptions
+    from rocketmq_py.consumer.lite.settings import (
+        LiteTopicPushConsumerOptions as LiteTopicPushConsumerOptions,
     )
-    from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig, PushConsumerOptions
-    from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
-    from rocketmq_py.consumer.group.handler_results import (
-        CommitOffset,
-        ConsumeLater,
-        ConsumeResult,
-        RollbackOffset,
-        Suspend,
-    )
-    from rocketmq_py.consumer.group.health import ConsumerHealth
-    from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeOperation, ConsumerHook
-    from rocketmq_py.consumer.group.statistics import (
-        ConsumerStatistics,
-        PullState,
-        QueueStatistics,
-        TopicStatistics,
-    )
-    from rocketmq_py.consumer.lite.config import (
-        LiteConsumerConfig,
-        LiteConsumerOptions,
-        LitePushConsumerConfig,
-        LitePushConsumerOptions,
-    )
-    from rocketmq_py.consumer.lite.consumer import LiteConsumer
-    from rocketmq_py.consumer.lite.push_consumer import LitePushConsumer
-    from rocketmq_py.consumer.lite.start_position import LiteStart
-    from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
-    from rocketmq_py.consumer.lite_pull.consumer import LitePullConsumer
-    from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
-    from rocketmq_py.consumer.pop.consumer import PopConsumer
-    from rocketmq_py.consumer.pop.messages import PoppedMessage
-    from rocketmq_py.consumer.push.consumer import PushConsumer
-    from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
-    from rocketmq_py.consumer.read.reader import Reader
-    from rocketmq_py.consumer.read.start_position import StartPosition
+    from rocketmq_py.consumer.lite_pull.consumer import LitePullConsumer as LitePullConsumer
+    from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerOptions as LitePullConsumerOptions
+    from rocketmq_py.consumer.pop.consumer import PopConsumer as PopConsumer
+    from rocketmq_py.consumer.pop.messages import PoppedMessage as PoppedMessage
+    from rocketmq_py.consumer.pop.settings import PopConsumerOptions as PopConsumerOptions
+    from rocketmq_py.consumer.push.consumer import PushConsumer as PushConsumer
+    from rocketmq_py.consumer.read.offset_ranges import OffsetRange as OffsetRange
+    from rocketmq_py.consumer.read.offset_ranges import PullResult as PullResult
+    from rocketmq_py.consumer.read.reader import Reader as Reader
+    from rocketmq_py.consumer.settings import PushConsumerOptions as PushConsumerOptions
 else:
-    __getattr__ = lazy_attributes(
+    __all__, __getattr__, __dir__ = lazy_names(
         globals(),
         {
-            "allocation": (
-                "AllocateByBroker",
-                "AllocateByConfig",
-                "AllocateByMachineRoom",
-                "AllocateConsistentHash",
-                "AllocateMachineRoomNearby",
-                "AllocateStrategy",
-                "allocate_averagely",
-                "allocate_averagely_by_circle",
-            ),
-            "config": (
-                "ConsumeFrom",
-                "PushConsumerConfig",
-                "PushConsumerOptions",
-            ),
             "group.assignment_listener": ("AssignmentListener",),
-            "group.health": ("ConsumerHealth",),
-            "group.hooks": (
-                "ConsumeContext",
-                "ConsumeOperation",
-                "ConsumerHook",
-            ),
             "group.handler_results": (
                 "CommitOffset",
                 "ConsumeLater",
@@ -92,86 +56,20 @@ else:
                 "RollbackOffset",
                 "Suspend",
             ),
-            "group.statistics": (
-                "ConsumerStatistics",
-                "PullState",
-                "QueueStatistics",
-                "TopicStatistics",
-            ),
-            "lite.config": (
-                "LiteConsumerConfig",
-                "LiteConsumerOptions",
-                "LitePushConsumerConfig",
-                "LitePushConsumerOptions",
-            ),
-            "lite.consumer": ("LiteConsumer",),
-            "lite.push_consumer": ("LitePushConsumer",),
-            "lite.start_position": ("LiteStart",),
-            "lite_pull.config": (
-                "LitePullConsumerConfig",
-                "LitePullConsumerOptions",
-            ),
+            "group.health": ("ConsumerHealth",),
+            "group.hooks": ("ConsumeContext", "ConsumeOperation", "ConsumerHook"),
+            "group.statistics": ("ConsumerStatistics", "PullState", "QueueStatistics", "TopicStatistics"),
+            "lite.consumer": ("LiteTopicConsumer",),
+            "lite.push_consumer": ("LiteTopicPushConsumer",),
+            "lite.settings": ("LiteTopicConsumerOptions", "LiteTopicPushConsumerOptions"),
             "lite_pull.consumer": ("LitePullConsumer",),
-            "pop.config": (
-                "PopConsumerConfig",
-                "PopConsumerOptions",
-            ),
+            "lite_pull.settings": ("LitePullConsumerOptions",),
             "pop.consumer": ("PopConsumer",),
             "pop.messages": ("PoppedMessage",),
+            "pop.settings": ("PopConsumerOptions",),
             "push.consumer": ("PushConsumer",),
-            "read.offset_ranges": (
-                "OffsetRange",
-                "PullResult",
-            ),
+            "read.offset_ranges": ("OffsetRange", "PullResult"),
             "read.reader": ("Reader",),
-            "read.start_position": ("StartPosition",),
+            "settings": ("PushConsumerOptions",),
         },
     )
-
-
-__all__ = [
-    "AllocateByBroker",
-    "AllocateByConfig",
-    "AllocateByMachineRoom",
-    "AllocateConsistentHash",
-    "AllocateMachineRoomNearby",
-    "AllocateStrategy",
-    "AssignmentListener",
-    "CommitOffset",
-    "ConsumeContext",
-    "ConsumeFrom",
-    "ConsumeLater",
-    "ConsumeOperation",
-    "ConsumeResult",
-    "ConsumerHealth",
-    "ConsumerHook",
-    "ConsumerStatistics",
-    "LiteConsumer",
-    "LiteConsumerConfig",
-    "LiteConsumerOptions",
-    "LitePullConsumer",
-    "LitePullConsumerConfig",
-    "LitePullConsumerOptions",
-    "LitePushConsumer",
-    "LitePushConsumerConfig",
-    "LitePushConsumerOptions",
-    "LiteStart",
-    "OffsetRange",
-    "PopConsumer",
-    "PopConsumerConfig",
-    "PopConsumerOptions",
-    "PoppedMessage",
-    "PullResult",
-    "PullState",
-    "PushConsumer",
-    "PushConsumerConfig",
-    "PushConsumerOptions",
-    "QueueStatistics",
-    "Reader",
-    "RollbackOffset",
-    "StartPosition",
-    "Suspend",
-    "TopicStatistics",
-    "allocate_averagely",
-    "allocate_averagely_by_circle",
-]

@@ -11,17 +11,17 @@ from typing import Any, Final, Literal
 import attrs
 import trio
 
-from rocketmq_py.arguments import check_above_zero
+from rocketmq_py.arguments import Duration, check_above_zero, seconds
 from rocketmq_py.callables import check_callable, check_methods, is_async
 from rocketmq_py.consumer.group.handler_results import (
     DEAD_LETTER,
+    DELAY_SECONDS,
     CommitOffset,
     ConsumeLater,
     ConsumeResult,
     SplitResult,
     Suspend,
 )
-from rocketmq_py.consumer.pop.acknowledger import DELAY_SECONDS
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.typed_handlers import HandlerConfig, HandlerWrapper
 from rocketmq_py.deduplication.claims import Claims, ClaimState, DeduplicationStore, current_claims
@@ -75,8 +75,8 @@ class Deduplicate:
         store: DeduplicationStore,
         *,
         key: Literal["message_id", "keys"] | Callable[[ReceivedMessage], str] = "message_id",
-        ttl: float = DEFAULT_TTL,
-        claim_timeout: float = 60.0,
+        ttl: Duration = DEFAULT_TTL,
+        claim_timeout: Duration = 60.0,
     ) -> None:
         check_methods(store, "store", DeduplicationStore, awaited=False)
         if isinstance(key, str):
@@ -87,15 +87,15 @@ class Deduplicate:
         self.__attrs_init__(
             store=store,
             key=key,
-            ttl=check_above_zero(ttl, "ttl"),
-            claim_timeout=check_above_zero(claim_timeout, "claim_timeout"),
+            ttl=check_above_zero(seconds(ttl), "ttl"),
+            claim_timeout=check_above_zero(seconds(claim_timeout), "claim_timeout"),
         )
 
     def __call__(self, handle: Handler) -> DeduplicatedHandler:
         """Return a handler for ``run`` that calls ``handle`` only with messages that are not done."""
         return DeduplicatedHandler(self, handle)
 
-    def key_of(self, message: ReceivedMessage, group: str) -> str:
+    def _key_of(self, message: ReceivedMessage, group: str) -> str:
         """Return the key of a message in the store."""
         key = self.key
         if key == "message_id" or (key == "keys" and not message.keys):
@@ -145,8 +145,6 @@ class DeduplicatedHandler(HandlerWrapper):
             return await _settle_later(attempt, claim_and_call())
 
         def call_plain(item: Any) -> Any:
-            if _on_asyncio():  # the asyncio API calls plain handlers on the loop
-                return call_async(item)
             attempt = _Attempt(deduplicate, config, item)
             attempt.claim()
             if not attempt.claimed:
@@ -198,7 +196,7 @@ class _Attempt:
         """Claim the messages. An ordered consumer claims none behind one that is held elsewhere."""
         try:
             for index, message in enumerate(self._messages):
-                key = self._deduplicate.key_of(message, self._config.group)
+                key = self._deduplicate._key_of(message, self._config.group)
                 state = ClaimState.HELD  # a key that is twice in the list
                 if key not in self._keys.values():
                     state = self.claims.store.claim(key, self.claims.token, self._deduplicate.claim_timeout)

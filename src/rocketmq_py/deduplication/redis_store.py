@@ -31,7 +31,7 @@ class RedisStore:
             redis: Any = importlib.import_module("redis")
         except ImportError as error:
             raise ConfigurationError(
-                "RedisStore needs the package redis: pip install 'rocketmq-py[redis]'"
+                "RedisStore needs the package redis: install rocketmq-py[redis]"
             ) from error
         client = url_or_client
         if isinstance(client, str):

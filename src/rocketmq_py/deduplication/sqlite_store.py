@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from weakref import WeakSet
 
-from rocketmq_py.arguments import check_above_zero
+from rocketmq_py.arguments import Duration, check_above_zero, seconds
 from rocketmq_py.deduplication.claims import ClaimLostError, ClaimState, current_claims
 from rocketmq_py.errors import ConfigurationError
 
@@ -48,10 +48,10 @@ class SQLiteStore:
         sqlite3.Error: the database cannot be opened.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, timeout: float = 30.0) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, timeout: Duration = 30.0) -> None:
         # Absolute: it is opened again after a fork, and daemons change their directory.
         self.path: Path = Path(path) if str(path) == ":memory:" else Path(path).absolute()
-        self._timeout = check_above_zero(timeout, "timeout")
+        self._timeout = check_above_zero(seconds(timeout), "timeout")
         self._lock = threading.RLock()
         self._claim_count = 0
         self._is_closed = False

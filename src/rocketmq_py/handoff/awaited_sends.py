@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from rocketmq_py.arguments import Duration
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff.calls import CANCELLED, Call, LoopCall, ThreadCall
 from rocketmq_py.message import Message, SendResult
@@ -31,7 +32,7 @@ class SendCall(Call[SendResult]):
         producer: Producer,
         message: Message,
         queue: Destination | None,
-        timeout: float | None,
+        timeout: Duration | None,
     ) -> None:
         # Not a bound method of this class: that would be a reference cycle, and leave each call to the
         # garbage collector.

@@ -7,6 +7,18 @@ import traceback
 from collections.abc import Callable
 from queue import SimpleQueue
 
+_here = threading.local()
+
+
+def mark_trio_thread() -> None:
+    """Declare that the caller runs in a trio thread, for :func:`in_trio_thread`."""
+    _here.is_trio_thread = True
+
+
+def in_trio_thread() -> bool:
+    """Return whether the caller runs in a trio thread."""
+    return hasattr(_here, "is_trio_thread")
+
 
 class CallbackThread:
     """A daemon thread that calls functions one after the other. They may block, and may raise anything.

@@ -148,10 +148,12 @@ class ThreadCall(Call[Result]):
         return True
 
     def _check_thread(self) -> None:
-        """End the call if the trio thread has ended, or this process is a fork without it."""
+        """End the call if the trio thread has ended, or is another process's. Else check that it runs."""
         if not (self._thread.is_usable or self.has_ended):
             self._error = self._thread.ended_error()
             self.has_ended = True
+        elif self._thread.is_usable:
+            self._thread.watchdog.check()
 
     def ended(self) -> None:
         """Wake up the waiting thread."""

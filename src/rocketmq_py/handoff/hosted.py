@@ -5,20 +5,23 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, Final, Generic, ParamSpec, TypeVar, get_type_hints
 
 import trio
 
-from rocketmq_py.client.client import Client
-from rocketmq_py.client.lifespan import Lifespan
-from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
+from rocketmq_py.client.client import Client, Member, core_of
+from rocketmq_py.client.core import ClientCore
+from rocketmq_py.client.health import ClientHealth, Health
+from rocketmq_py.client.lifespan import Lifespan, limit_closing
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.process_thread import trio_thread
 from rocketmq_py.handoff.trio_thread import TrioThread
-from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.handoff.watchdog import STUCK_SECONDS
+from rocketmq_py.message import Message
 from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.handoff")
@@ -26,6 +29,7 @@ logger: Final = logging.getLogger("rocketmq_py.handoff")
 P = ParamSpec("P")
 R = TypeVar("R")
 Result = TypeVar("Result")
+AnyHealth = TypeVar("AnyHealth", bound=Health)
 Target = TypeVar("Target", bound=Lifespan, covariant=True)
 
 
@@ -54,7 +58,7 @@ class Hosted(Generic[Target]):
         self._closing = trio.Event()  # ends _live, which then closes the trio object
         self._closed = trio.Event()
         self._was_opened = False
-        self._is_ending = False  # end() was called: nothing is opened from it any more
+        self._is_ending = False  # _end() was called: nothing is opened from it any more
         self._has_closed = False  # or is about to: its methods raise ClosedError
         self._ends_with_error = False
         self._prepare()
@@ -64,10 +68,15 @@ class Hosted(Generic[Target]):
         """Whether it is open: False after it was closed, and in a process that was forked since."""
         return self._thread.is_usable and self._target.is_open and not self._closing.is_set()
 
-    def close_soon(self) -> None:
+    def _close_soon(self) -> None:
         """Close it without waiting, from any thread, signal handler or finalizer."""
         if self._thread.is_usable:
-            self._thread.post(partial(self._thread.start_task_soon, self.end))
+            self._thread.post(partial(self._thread.start_task_soon, self._end))
+
+    def _closing_interrupted(self) -> None:
+        """Close it without waiting, and without waiting for pending sends, from any thread."""
+        self._thread.post(self._stop_waiting)
+        self._close_soon()
 
     def _prepare(self) -> None:
         """Create the helpers of the trio object, before it is opened."""
@@ -98,17 +107,16 @@ class Hosted(Generic[Target]):
         """Whether messages have been fetched that the user has not received."""
         return False
 
-    def detach(self) -> None:
+    def _detach(self) -> None:
         """Close its sockets in a forked child (TrioThread calls this)."""
         client = self._client
         if client is not None and hasattr(client, "connections"):
             client.connections.detach()
 
     @property
-    def _client(self) -> Client | None:
+    def _client(self) -> ClientCore | None:
         """The client that owns the connections. None for a stream, whose reader has it."""
-        target: Any = self._target
-        return target if isinstance(target, Client) else getattr(target, "client", None)
+        return core_of(self._target) if isinstance(self._target, Member) else None
 
     def _shared_client(self, client: object) -> tuple[str | Client | None, Hosted[Lifespan] | None]:
         """Return the trio object's argument for the user's ``client`` argument, and this object's parent.
@@ -128,7 +136,7 @@ class Hosted(Generic[Target]):
     # In the trio thread
 
     async def _live(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Keep the trio object open, from the start of this task until :meth:`end`."""
+        """Keep the trio object open, from the start of this task until :meth:`_end`."""
         has_started = False
         self._was_opened = True
         try:
@@ -164,7 +172,7 @@ class Hosted(Generic[Target]):
     def _unregister(self) -> None:
         self._siblings.pop(self, None)
 
-    async def end(self, deadline: float = math.inf) -> None:
+    async def _end(self, deadline: float = math.inf) -> None:
         """Close it; from ``deadline`` (trio's time) on, without grace."""
         if not self._was_opened:
             return
@@ -172,14 +180,19 @@ class Hosted(Generic[Target]):
         if not self._closed.is_set():
             async with open_nursery() as nursery:
                 for child in self._children:
-                    nursery.start_soon(child.end, deadline)
+                    nursery.start_soon(child._end, deadline)
             if not self._closing.is_set():  # otherwise another task is closing it
                 deadline = min(deadline, await self._finish(deadline))
             left = max(deadline - trio.current_time(), 0.0)
-            self._target.close_timeout = min(self._target.close_timeout, left)
+            limit_closing(self._target, left)
             self._has_closed = True
             self._closing.set()
         await self._closed.wait()
+
+    def _stop_waiting(self) -> None:
+        """Let closing wait no longer for pending sends, here and in everything opened from it."""
+        for child in list(self._children):
+            child._stop_waiting()
 
     async def _finish(self, deadline: float) -> float:
         """Wait for pending work. Return the deadline for the rest of the closing."""
@@ -198,15 +211,24 @@ def plain(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any,
     return call
 
 
-def reading(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Declare a plain method that may also be called before the object is open and after it was closed."""
-    name = method.__name__
+def reading(method: Callable[[Any], AnyHealth]) -> Callable[[Any], AnyHealth]:
+    """Declare the method ``health``. It may be called before the object is open and after it was closed, too.
+
+    It does not wait for a trio thread that is blocked, but says so.
+    """
 
     @functools.wraps(method)
-    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        self._thread.check_usable()
-        result: R = self._thread.call_plain(partial(getattr(self._target, name), *args, **kwargs))
-        return result
+    def call(self: Any, /) -> AnyHealth:
+        thread: TrioThread = self._thread
+        thread.check_usable()
+        if not thread.watchdog.is_stuck:
+            with suppress(TimeoutError):
+                found: AnyHealth = thread.call_plain(self._target.health, timeout=STUCK_SECONDS)
+                return found
+        kind: type[AnyHealth] = get_type_hints(method)["return"]
+        reasons = (thread.watchdog.describe(),)
+        client = {} if kind is ClientHealth else {"client": ClientHealth(reasons=reasons)}
+        return kind(reasons=reasons, **client)
 
     return call
 
@@ -220,28 +242,3 @@ def in_list(argument: Any) -> Any:
     """Return an iterable as a list, for the same reason. A str, bytes or a Message is returned unchanged."""
     is_iterable = isinstance(argument, Iterable) and not isinstance(argument, str | bytes | Message)
     return list(argument) if is_iterable else argument
-
-
-class ForwardingListener(AssignmentListener):
-    """Calls the methods of a user's assignment listener elsewhere, and waits for them in the trio thread.
-
-    Args:
-        listener: the user's.
-        call: calls one of its methods with a list of queues, in the user's thread or loop.
-    """
-
-    def __init__(
-        self,
-        listener: AssignmentListener,
-        call: Callable[[Callable[..., object], list[MessageQueue]], Awaitable[object]],
-    ) -> None:
-        self._listener = listener
-        self._call = call
-
-    def on_assigned(self, queues: list[MessageQueue]) -> Awaitable[object]:
-        """Call the user's method."""
-        return self._call(self._listener.on_assigned, queues)
-
-    def on_revoked(self, queues: list[MessageQueue]) -> Awaitable[object]:
-        """Call the user's method."""
-        return self._call(self._listener.on_revoked, queues)

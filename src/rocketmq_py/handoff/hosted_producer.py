@@ -6,61 +6,60 @@ import math
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from functools import partial
+from types import CoroutineType
 from typing import Any, ClassVar, Generic, TypeVar
 
-import trio
-
-from rocketmq_py.client.client import Client
-from rocketmq_py.errors import ClosedError
-from rocketmq_py.handoff.hosted import Hosted, Target
+from rocketmq_py.arguments import Duration
+from rocketmq_py.client.client import core_of
+from rocketmq_py.client.core import ClientCore
+from rocketmq_py.client.lifespan import GIVEN_UP_SECONDS, nursery_of
+from rocketmq_py.errors import ClosedError, RocketMQError
+from rocketmq_py.handoff import trio_thread
+from rocketmq_py.handoff.hosted import Hosted
 from rocketmq_py.handoff.send_queue import QueuedSend, SendQueue
-from rocketmq_py.producer import BatchingProducer, PendingSend, Producer
-from rocketmq_py.producer.outcome import OutcomeReceiver
-
-UNREGISTER_SECONDS = 1.0
-"""Time for unregistering from brokers when the time for pending sends is over."""
+from rocketmq_py.message import Message, SendResult
+from rocketmq_py.producer import PendingReply, Producer, ProducerStatistics
+from rocketmq_py.producer.closing import INTERRUPTED, Closing
+from rocketmq_py.producer.send_request import Destination
 
 Queue = TypeVar("Queue", bound=SendQueue[Any])
 
 
-class HostedProducer(Hosted[Target], Generic[Target, Queue]):
+class HostedProducer(Hosted[Producer], Generic[Queue]):
     """A producer of the asyncio or threads API, with a queue of pipelined sends."""
 
     _queue_class: ClassVar[Callable[..., Any]]
     _send_queue: Queue
 
     def _prepare(self) -> None:
-        target: Any = self._target
-        if isinstance(target, BatchingProducer):
-            max_count, max_bytes = sys.maxsize, target.config.max_buffered_bytes
-        else:
-            max_count, max_bytes = target.config.max_in_flight, target.config.max_in_flight_bytes
+        settings = self._target.settings
         self._send_queue = type(self)._queue_class(
-            self._thread, self._submit_to_target, max_count=max_count, max_bytes=max_bytes
+            self._thread,
+            self._submit_to_target,
+            self._target._closing,
+            max_count=settings.max_in_flight if settings.linger is None else sys.maxsize,
+            max_bytes=settings.max_in_flight_bytes,
         )
 
     @property
-    def _client(self) -> Client:
-        target: Any = self._target
-        client: Client = target.producer.client if isinstance(target, BatchingProducer) else target.client
-        return client
+    def _client(self) -> ClientCore:
+        return core_of(self._target)
 
-    def _count_in_flight(self) -> int:
-        """Return the number of pipelined sends, and of requests that wait for replies, without an outcome.
+    @property
+    def statistics(self) -> ProducerStatistics:
+        """The counters since it was opened."""
+        statistics: ProducerStatistics = self._get("statistics")
+        return statistics
 
-        It reads the lengths of collections, which needs no call in the trio thread.
+    @property
+    def in_flight(self) -> int:
+        """The number of messages without an outcome: those of :meth:`submit` and ``submit_request``.
+
+        With ``linger``, those of all sends that are collected into batches.
         """
-        target: Any = self._target
-        return len(self._send_queue) + len(target._replies._waiting)
-
-    def _count_pending(self) -> int:
-        """Return the number of messages of a BatchingProducer without an outcome."""
-        target: Any = self._target
 
         def count() -> int:
-            pending: int = self._send_queue.queued + target.pending
-            return pending
+            return self._send_queue.queued + self._target.in_flight
 
         return self._thread.call_plain(count) if self.is_open else count()
 
@@ -68,45 +67,55 @@ class HostedProducer(Hosted[Target], Generic[Target, Queue]):
 
     def _submit_to_target(self, send: QueuedSend) -> Coroutine[Any, Any, object] | None:
         """Pass a queued message to the trio producer."""
-        target = self._target
-        assert send.message is not None
-        if isinstance(target, Producer):
-            return target._submit(send, send.message, send.queue, send.timeout)
-        assert isinstance(target, BatchingProducer)
-        on_done = partial(_end_send, send)
-        return target.submit(send.message, queue=send.queue, timeout=send.timeout, on_done=on_done)
+        accepted = self._target._accept(send.message, send.queue, send.timeout, send)
+        return accepted if type(accepted) is CoroutineType else None
+
+    async def _submit_request(
+        self,
+        message: Message,
+        done: Callable[[PendingReply], None],
+        *,
+        queue: Destination | None,
+        timeout: Duration | None,
+    ) -> None:
+        """Send a request. ``done`` gets its handle when that has the reply or an error."""
+        pending = await self._target.submit_request(message, queue=queue, timeout=timeout)
+        pending.add_done_callback(done)
 
     def _register(self) -> None:
         super()._register()
-        self._send_queue.open(self._target.nursery)
+        self._send_queue.open(nursery_of(self._target))
 
     def _unregister(self) -> None:
         super()._unregister()
         self._send_queue.abandon(self._client.name_servers.addresses)
 
     async def _finish(self, deadline: float) -> float:
-        if deadline == math.inf:
-            # An ordinary close: pending sends have close_timeout. At the end of a process they have the time
-            # until ``deadline``.
-            deadline = trio.current_time() + self._target.close_timeout + UNREGISTER_SECONDS
+        closing: Closing = self._target._closing
+        seconds = self._target.settings.close_timeout
+        if deadline < math.inf:  # the process ends
+            seconds = max(seconds, trio_thread.EXIT_SECONDS)
+            closing.latest = min(closing.latest, deadline - GIVEN_UP_SECONDS)
         self._send_queue.close()
         # ClosedError: another task that closes it, for example because its client is closed, has come
         # further.
-        with trio.move_on_at(deadline - UNREGISTER_SECONDS), suppress(ClosedError):
-            await self._drain()
+        with suppress(ClosedError):
+            await closing.wait(self._drain, seconds)
         self._send_queue.stop()  # a send that still waits for a route must not delay closing
         return deadline
 
+    def _stop_waiting(self) -> None:
+        """Give up pending sends (in the trio thread)."""
+        self._target._closing.give_up(INTERRUPTED)
+
+    async def _send_all(
+        self, messages: list[Message], queues: list[Destination | None] | None
+    ) -> list[SendResult | RocketMQError]:
+        """Send messages after those that were passed to ``submit`` before."""
+        await self._send_queue.drain()
+        return await self._target.send_all(messages, queues=queues)
+
     async def _drain(self) -> None:
         """Wait until every message that was queued until now has its outcome."""
-        target: Any = self._target
         await self._send_queue.drain()
-        await target.flush()
-
-
-def _end_send(send: OutcomeReceiver, handle: PendingSend) -> None:
-    """Set the outcome of a queued send. Its result is made from ``handle`` when it is read, see result_of."""
-    if handle.error is None:
-        send.succeed(handle)
-    else:
-        send.fail(handle.error, None)
+        await self._target.flush()

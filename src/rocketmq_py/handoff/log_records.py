@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from rocketmq_py.handoff.callback_thread import CallbackThread
-from rocketmq_py.handoff.trio_thread import in_trio_thread
+from rocketmq_py.handoff.callback_thread import CallbackThread, in_trio_thread
 
 LOGGERS: Final = tuple(
     f"rocketmq_py{suffix}"
@@ -52,6 +52,11 @@ class LogRecords(logging.Filter):
             return True
         self._thread.post(partial(_call_handlers, record))
         return False
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call a function that logs in the thread that calls handlers."""
+        if self._thread is not None:
+            self._thread.post(function)
 
     def flush(self) -> None:
         """Wait until the handlers have had every record until now, within FLUSH_SECONDS."""

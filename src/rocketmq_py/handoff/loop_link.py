@@ -15,11 +15,12 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
-from rocketmq_py.errors import ClosedError, OutsideAsyncioError, RocketMQError
+from rocketmq_py.errors import ClosedError, OutsideEventLoopError, RocketMQError
 from rocketmq_py.handoff.calls import LoopCall
 from rocketmq_py.handoff.process_thread import trio_thread
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.handoff.wakeup_fd import WakeupFd
+from rocketmq_py.handoff.watchdog import STUCK_SECONDS
 
 MAX_AT_ONCE = 256
 """Results that the loop takes from the outbox before its other callbacks run."""
@@ -40,7 +41,7 @@ class OpenedOnLoop(Protocol):
     async def aclose(self) -> None:
         """Close it, on the loop."""
 
-    def close_soon(self) -> None:
+    def _close_soon(self) -> None:
         """Close it without waiting, in the trio thread: the loop is gone."""
 
 
@@ -61,6 +62,7 @@ class LoopLink:
         self._failed: _Delivery | None = None  # the last delivery whose call raised
         self._will_wake = False  # _wake will be called before trio waits; trio thread only
         self._is_woken = False
+        self._is_watching = False
         self._end: AsyncGenerator[None, None] | None = None
         self._wakeup_fd: WakeupFd | None = None
         # A descriptor instead of call_soon_threadsafe: it stays readable if a signal handler raises before
@@ -73,7 +75,7 @@ class LoopLink:
     # In the loop's thread
 
     async def watch_end(self) -> None:
-        """Close the open objects at the end of the loop."""
+        """Close the open objects at the end of the loop, and until then watch the trio thread."""
         if self._end is None:
             # shutdown_asyncgens, which asyncio.run calls, closes this generator, and so the open objects.
             end = self._close_at_end()
@@ -81,6 +83,16 @@ class LoopLink:
             # For loops that are closed without it.
             self.loop.call_later(NEVER_SECONDS, _LoopClosedDetector(self))
             self._end = end
+        if not self._is_watching:
+            self._is_watching = True
+            self.loop.call_later(STUCK_SECONDS, self._watch_thread)
+
+    def _watch_thread(self) -> None:
+        """Check every second that the trio thread runs, while something is open."""
+        self._is_watching = bool(self.open) and self.thread.is_usable
+        if self._is_watching:
+            self.thread.watchdog.check()
+            self.loop.call_later(STUCK_SECONDS, self._watch_thread)
 
     async def _close_at_end(self) -> AsyncGenerator[None, None]:
         try:
@@ -191,7 +203,7 @@ class LoopLink:
         """Close the open objects. The loop is closed already."""
         self._outbox.clear()
         for opened in list(self.open):
-            opened.close_soon()
+            opened._close_soon()
 
     async def call_on_loop(
         self, context: contextvars.Context, function: Callable[..., Any], *arguments: Any
@@ -287,10 +299,10 @@ _links = threading.local()
 
 
 def current_link() -> LoopLink:
-    """Return the link to the running loop. Raises OutsideAsyncioError if no loop runs."""
+    """Return the link to the running loop. Raises OutsideEventLoopError if no loop runs."""
     loop = _running_loop()
     if loop is None:
-        raise OutsideAsyncioError(
+        raise OutsideEventLoopError(
             "no asyncio event loop is running, and rocketmq_py.aio needs one: programs on trio use "
             "rocketmq_py, others rocketmq_py.blocking"
         )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import trio
 
-from rocketmq_py.errors import ClosedError, Delivery, InvalidMessageError, RocketMQError
+from rocketmq_py.arguments import Duration
+from rocketmq_py.errors import ClosedError, InvalidMessageError
 from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.message import Message, SendResult
+from rocketmq_py.producer.closing import Closing
 from rocketmq_py.producer.outcome import (
     Acknowledgement,
     FailureLog,
@@ -22,8 +23,6 @@ from rocketmq_py.producer.outcome import (
 )
 from rocketmq_py.producer.pending import PendingSend
 from rocketmq_py.producer.send_request import Destination
-
-logger: Final = logging.getLogger("rocketmq_py.handoff")
 
 OVERHEAD = 112
 """Bytes that a message counts in addition to its body."""
@@ -45,13 +44,13 @@ class QueuedSend(OutcomeReceiver, Protocol):
 
     message: Message | None
     queue: Destination | None
-    timeout: float | None
+    timeout: Duration | None
     size: int
 
     def claim(self) -> bool:
         """Claim it for sending. Return False if it was cancelled."""
 
-    def fail(self, error: BaseException, log: FailureLog | None = None) -> None:
+    def _fail(self, error: BaseException, log: FailureLog | None = None) -> None:
         """Set the error."""
 
 
@@ -69,6 +68,7 @@ class SendQueue(Generic[Sent]):
     Args:
         thread: the trio thread; also an attribute.
         send: passes a send to the producer. It returns a coroutine if something has to be awaited first.
+        closing: records the messages that fail because the producer closes, or while it does.
         max_count, max_bytes: bounds of the messages queued and in flight.
 
     Attributes:
@@ -80,12 +80,14 @@ class SendQueue(Generic[Sent]):
         self,
         thread: TrioThread,
         send: Callable[[Sent], Coroutine[Any, Any, object] | None],
+        closing: Closing,
         *,
         max_count: int,
         max_bytes: int,
     ) -> None:
         self.thread = thread
         self._send = send
+        self._closing = closing
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._enough_count = max_count * 3 // 4  # senders are woken below these
@@ -100,7 +102,6 @@ class SendQueue(Generic[Sent]):
         self._name_servers: str | None = None  # of a producer that has ended
         self._nursery: trio.Nursery
         self._scope: trio.CancelScope | None = None
-        self._lost = _LostMessages()
         self._takes = 0  # how often the trio thread has started to take messages
         self._posted_after = -1  # a call of _take was posted after this one
 
@@ -177,13 +178,13 @@ class SendQueue(Generic[Sent]):
             try:
                 coroutine = self._send(one)
             except BaseException as error:  # noqa: BLE001  # a selector may raise anything
-                one.fail(error)
+                self._fail(one, error)
                 continue
             if coroutine is not None:
                 self._is_awaiting = True
                 self._nursery.start_soon(self._await_then_take, one, coroutine)
         if self._name_servers is not None:
-            self._lost.report(self._name_servers)
+            self._closing.report(self._name_servers)
         if self.waiting:
             self._wake_senders()
 
@@ -195,21 +196,33 @@ class SendQueue(Generic[Sent]):
                 await coroutine
             except BaseException as error:  # noqa: BLE001  # as where nothing has to be awaited
                 cancelled, other = split_cancelled(error)
-                one.fail(other or closed_error())
+                self._fail(one, other or closed_error())
                 if cancelled is not None:
                     raise cancelled from None
             self._is_awaiting = False
             self._take()
 
+    def _fail(self, one: Sent, error: BaseException) -> None:
+        """Fail a message that the producer has not accepted."""
+        if self._is_closed and one.message is not None and isinstance(error, ClosedError):
+            self._closing.add(one.message.topic, error)
+        one._fail(error)
+
     def release(self, one: Sent, error: BaseException | None = None) -> None:
         """Release the space of a message that has its outcome.
 
-        One that fails while the producer is closed is logged later.
+        One that fails while the producer closes is logged later. The producer itself records those that it
+        gives up.
         """
         self.in_flight -= 1
         self.in_flight_bytes -= one.size
-        if error is not None and self._is_closed and one.message is not None:
-            self._lost.add(one.message, error)
+        if (
+            error is not None
+            and self._is_closed
+            and one.message is not None
+            and not isinstance(error, ClosedError)
+        ):
+            self._closing.add(one.message.topic, error)
         one.message = None
         if self.waiting:
             self._wake_senders()
@@ -245,47 +258,20 @@ class SendQueue(Generic[Sent]):
         self._wake_senders()
 
     def stop(self) -> None:
-        """Pass nothing more to the producer."""
+        """Pass nothing more to the producer, and fail the queued messages."""
         self._is_stopped = True
+        self._send = _refuse
         if self._scope is not None:
             self._scope.cancel()
+        self._is_awaiting = False
+        self._take()
 
     def abandon(self, name_servers: str) -> None:
         """Fail the messages that the producer never had, and those to come. Log how many are lost."""
         self._name_servers = name_servers
-        self._send = _refuse
-        self._is_awaiting = False  # the task that awaits has ended with the producer
         self.close()
-        self._take()
+        self.stop()
 
 
 def _refuse(_: object) -> NoReturn:
     raise closed_error()
-
-
-class _LostMessages:
-    """Messages that failed while a producer was closed: counts by topic, and the last error."""
-
-    def __init__(self) -> None:
-        self._topics: dict[Delivery, Counter[str]] = {}
-        self._errors: dict[Delivery, BaseException] = {}
-
-    def add(self, message: Message, error: BaseException) -> None:
-        """Count a message."""
-        delivery = error.delivery if isinstance(error, RocketMQError) else Delivery.NOT_SENT
-        self._topics.setdefault(delivery, Counter())[message.topic] += 1
-        self._errors[delivery] = error
-
-    def report(self, name_servers: str) -> None:
-        """Log one line per kind of delivery."""
-        for delivery, topics in self._topics.items():
-            logger.error(
-                "%d messages were not sent before their producer was closed%s: %s, name_servers=%s. "
-                "Last error: %s",
-                topics.total(),
-                " (they may have been stored)" if delivery is Delivery.UNKNOWN else "",
-                ", ".join([f"{count} of topic {topic!r}" for topic, count in topics.most_common()]),
-                name_servers,
-                self._errors[delivery],
-            )
-        self._topics.clear()

@@ -13,13 +13,17 @@ from typing import Final, Protocol, TypeVar
 import trio
 
 from rocketmq_py.errors import ClosedError
+from rocketmq_py.handoff.callback_thread import mark_trio_thread
 from rocketmq_py.handoff.calls import Call, ThreadCall
 from rocketmq_py.handoff.wakeup_fd import WakeupFd
+from rocketmq_py.handoff.watchdog import Watchdog
 from rocketmq_py.remoting.writer import WriteTogether
 
 logger: Final = logging.getLogger("rocketmq_py.handoff")
 
 EXIT_SECONDS = 15.0
+"""How long the end of the process waits for pending sends while no result arrives."""
+EXIT_LIMIT = 60.0
 """How long the end of the process waits for everything that is open to close gracefully."""
 EXIT_MARGIN = 2.0
 """Seconds in addition to that for closing without grace. A longer wait would mean that the thread hangs."""
@@ -28,21 +32,17 @@ PROCESS_ENDING = "the process is ending: rocketmq_py has closed everything and o
 
 Result = TypeVar("Result")
 
-_here = threading.local()
-
-
-def in_trio_thread() -> bool:
-    """Return whether the caller runs in a TrioThread."""
-    return hasattr(_here, "is_trio_thread")
-
 
 class Opened(Protocol):
     """An object that is open in the trio thread."""
 
-    async def end(self, deadline: float) -> None:
+    async def _end(self, deadline: float) -> None:
         """Close it, in the trio thread. From ``deadline`` (trio's time) on, without grace."""
 
-    def detach(self) -> None:
+    def _stop_waiting(self) -> None:
+        """Let :meth:`_end` wait no longer for pending sends."""
+
+    def _detach(self) -> None:
         """Close its descriptors in a forked child: the connections belong to the parent."""
 
 
@@ -55,6 +55,7 @@ class TrioThread(trio.abc.Instrument):
         is_process_ending: whether the thread ends because the process does.
         open: what is open in the thread.
         at_end: functions that the end of the process calls when everything is closed.
+        watchdog: checked by those who wait for the thread.
     """
 
     def __init__(self) -> None:
@@ -73,6 +74,7 @@ class TrioThread(trio.abc.Instrument):
         self._ident: int | None = None
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="rocketmq-py", daemon=True)
+        self.watchdog: Watchdog = Watchdog(self)
 
     # In any thread
 
@@ -93,6 +95,11 @@ class TrioThread(trio.abc.Instrument):
     def join(self) -> None:
         """Wait for the end of the thread."""
         self._thread.join()
+
+    @property
+    def ident(self) -> int | None:
+        """The identifier of the thread. None before it runs."""
+        return self._ident
 
     @property
     def is_current(self) -> bool:
@@ -161,10 +168,11 @@ class TrioThread(trio.abc.Instrument):
         """
         return self.wait_for(ThreadCall(self, function), timeout)
 
-    def call_plain(self, function: Callable[[], Result]) -> Result:
+    def call_plain(self, function: Callable[[], Result], *, timeout: float | None = None) -> Result:
         """Call a plain function in the thread and return its result, or raise its error. It must not block.
 
-        The thread itself calls it directly. Raises ClosedError if the thread takes no functions.
+        The thread itself calls it directly. Raises ClosedError if the thread takes no functions, and
+        TimeoutError after ``timeout`` seconds.
         """
         if self.is_current:
             return function()
@@ -172,7 +180,7 @@ class TrioThread(trio.abc.Instrument):
         async def call() -> Result:
             return function()
 
-        return self.call(call)
+        return self.call(call, timeout=timeout)
 
     def wait_for(self, call: ThreadCall[Result], timeout: float | None = None) -> Result:
         """Post a call and wait for its end, as :meth:`call` does."""
@@ -220,7 +228,7 @@ class TrioThread(trio.abc.Instrument):
 
     def _run(self) -> None:
         self._ident = threading.get_ident()
-        _here.is_trio_thread = True
+        mark_trio_thread()
         try:
             trio.run(self._main, instruments=[self])
         except BaseException as error:
@@ -261,7 +269,7 @@ class TrioThread(trio.abc.Instrument):
     # The end of the process, and forks
 
     def close_all(self) -> None:
-        """Close everything that is open, within EXIT_SECONDS, and end the thread.
+        """Close everything that is open, within EXIT_LIMIT, and end the thread.
 
         Finalizers still run when the interpreter has stopped all threads but the main one. A call that waits
         for this thread then would never return, so calls raise ClosedError from here on, also after Ctrl-C
@@ -270,7 +278,7 @@ class TrioThread(trio.abc.Instrument):
         try:
             if self.open and self.is_usable:
                 try:
-                    self.call(self._close_all, timeout=EXIT_SECONDS + EXIT_MARGIN)
+                    self.call(self._close_all, timeout=EXIT_LIMIT + EXIT_MARGIN)
                 except (TimeoutError, ClosedError) as error:
                     logger.error("could not close everything before the process ended: %s", error)
             for function in self.at_end:
@@ -280,14 +288,18 @@ class TrioThread(trio.abc.Instrument):
             self.stop(EXIT_MARGIN)
 
     async def _close_all(self) -> None:
-        deadline = trio.current_time() + EXIT_SECONDS
-        async with trio.open_nursery() as nursery:
-            for opened in list(self.open):
-                nursery.start_soon(opened.end, deadline)
+        deadline = trio.current_time() + EXIT_LIMIT
+        try:
+            async with trio.open_nursery() as nursery:
+                for opened in list(self.open):
+                    nursery.start_soon(opened._end, deadline)
+        finally:
+            for opened in list(self.open):  # Ctrl-C has ended the wait: only EXIT_MARGIN is left
+                opened._stop_waiting()
 
     def leave_behind(self) -> None:
         """Give up everything in a forked child, which has neither the thread nor a right to its sockets."""
         self.is_left_behind = True
         self.is_usable = False
         for opened in list(self.open):
-            opened.detach()
+            opened._detach()

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
+from rocketmq_py.arguments import Duration
 from rocketmq_py.consumer import LitePullConsumer
 from rocketmq_py.message import ReceivedMessage
 
@@ -111,7 +112,7 @@ class UndeliveredPolls(Undelivered[ReceivedMessage]):
         super().__init__(check_open)
         self._consumer = consumer
 
-    async def poll(self, max_messages: int, timeout: float | None) -> list[ReceivedMessage]:
+    async def poll(self, max_messages: int, timeout: Duration | None) -> list[ReceivedMessage]:
         """Return undelivered messages, or those of a poll."""
         taken = self.take(max_messages)
         return taken or await self._consumer.poll(max_messages=max_messages, timeout=timeout)

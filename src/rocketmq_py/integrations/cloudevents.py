@@ -49,7 +49,7 @@ def to_binary(
     event_format: Format | None = None,
     *,
     tags: str = "",
-    keys: str | Iterable[str] = "",
+    keys: str | Iterable[str] = (),
 ) -> Message:
     """Return an event as a message in binary mode: attributes as properties, and the data as the body.
 
@@ -78,7 +78,7 @@ def to_structured(
     event_format: Format | None = None,
     *,
     tags: str = "",
-    keys: str | Iterable[str] = "",
+    keys: str | Iterable[str] = (),
 ) -> Message:
     """Return an event as a message in structured mode: attributes and data are encoded in the body.
 

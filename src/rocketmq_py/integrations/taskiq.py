@@ -19,10 +19,12 @@ import weakref
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final, TypeVar, Unpack
 
+from rocketmq_py.admin import AlreadyExistsError
 from rocketmq_py.aio import Client, PopConsumer, Producer
-from rocketmq_py.arguments import check_above_zero, check_integer
-from rocketmq_py.client import Client as TrioClient
-from rocketmq_py.client.config import ClientOptions
+from rocketmq_py.arguments import Duration, check_above_zero, check_flag, check_integer, seconds
+from rocketmq_py.client import ClientCore
+from rocketmq_py.client.settings import ClientOptions
+from rocketmq_py.codecs import describe_validation_error
 from rocketmq_py.consumer import PoppedMessage
 from rocketmq_py.errors import (
     BrokerError,
@@ -48,6 +50,8 @@ FIRST_RETRY_DELAY = 0.5
 """Seconds before the second attempt to receive tasks while brokers are away. Each further delay doubles."""
 MAX_RETRY_DELAY = 5.0
 """The longest delay between two attempts, in seconds."""
+MAX_UNREACHED_DELAY = 1.0
+"""The longest delay while no broker can be reached, in seconds."""
 _TEMPORARY_ERRORS = (NameServerError, NoQueueError, TopicNotFoundError)
 """Errors of a receive that is tried again, in addition to retriable ones."""
 
@@ -80,7 +84,9 @@ class RocketMQBroker(AsyncBroker):
             that runs longer.
         max_task_time: seconds after which a task that is still not acknowledged is not renewed any more.
         max_reconsume_times: deliveries after the first one.
-        **options: the fields of ClientConfig.
+        create_topic: whether a worker creates the topic if it is missing. If False, it waits for it.
+        queues_per_topic: message queues on each broker of a topic that is created.
+        **options: the settings of a Client.
 
     Raises:
         ConfigurationError: an option is unknown or outside of its range.
@@ -92,24 +98,29 @@ class RocketMQBroker(AsyncBroker):
         *,
         topic: str = "taskiq",
         group: str = "taskiq",
-        invisible: float = 60.0,
-        max_task_time: float = 3600.0,
+        invisible: Duration = 60.0,
+        max_task_time: Duration = 3600.0,
         max_reconsume_times: int = 16,
+        create_topic: bool = True,
+        queues_per_topic: int = 8,
         **options: Unpack[ClientOptions],
     ) -> None:
-        TrioClient(name_servers, **options)  # never opened: it checks the options
+        ClientCore(name_servers, **options)  # never opened: it checks the options
         super().__init__()
         self.topic: str = check_topic(topic)
         self.group: str = check_group(group)
-        self.invisible: float = check_above_zero(invisible, "invisible")
-        self.max_task_time: float = check_above_zero(max_task_time, "max_task_time")
+        self.invisible: float = check_above_zero(seconds(invisible), "invisible")
+        self.max_task_time: float = check_above_zero(seconds(max_task_time), "max_task_time")
         self.max_reconsume_times: int = check_integer(max_reconsume_times, "max_reconsume_times", lowest=0)
+        self.create_topic: bool = check_flag(create_topic, "create_topic")
+        self.queues_per_topic: int = check_integer(queues_per_topic, "queues_per_topic", lowest=1)
         self._name_servers = name_servers
         self._options = options
         self._client: Client | None = None
         self._producer: Producer | None = None
         self._consumer: PopConsumer | None = None
         self._renewal: asyncio.Task[None] | None = None
+        self._has_topic = False
         # A delivery that nothing refers to any more will not be acknowledged, and is not renewed.
         self._deliveries: weakref.WeakSet[_Delivery] = weakref.WeakSet()
 
@@ -122,10 +133,17 @@ class RocketMQBroker(AsyncBroker):
         await super().startup()
 
     async def shutdown(self) -> None:
-        """Run the other shutdowns, and close the connections. Tasks without acknowledgement run again."""
+        """Run the other shutdowns, and close the connections. Tasks without acknowledgement run again.
+
+        The worker waits for running tasks before it calls this: ``--wait-tasks-timeout``, by default without
+        a limit. A warning names each task that it has not waited for, and ``cut_off`` of the consumer's
+        statistics and metrics counts them.
+        """
         try:
             await super().shutdown()
         finally:
+            for delivery in self._deliveries:
+                delivery.warn_if_unfinished(self.group)
             if self._renewal is not None:
                 self._renewal.cancel()
             client, self._client, self._producer, self._consumer = self._client, None, None, None
@@ -153,9 +171,10 @@ class RocketMQBroker(AsyncBroker):
         )
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
-        """Yield tasks as they arrive. Waits and retries while brokers are away or the topic does not exist.
+        """Yield tasks as they arrive. Creates a missing topic, and retries while brokers are away.
 
-        A task whose body cannot be decompressed is not acknowledged. It becomes a dead letter in the end.
+        A message that is not a task becomes a dead letter. A task whose body cannot be decompressed is
+        delivered again, because another worker may have the package for it.
 
         Raises:
             ClosedError: ``startup`` was not called.
@@ -169,6 +188,8 @@ class RocketMQBroker(AsyncBroker):
                 # One at a time: Taskiq asks when it has capacity, and the rest is left to other workers.
                 messages = await consumer.receive(max_messages=1, invisible=self.invisible)
             except RocketMQError as error:
+                if isinstance(error, TopicNotFoundError) and await self._create_topic():
+                    continue
                 if not (error.retriable or isinstance(error, _TEMPORARY_ERRORS)):
                     raise
                 if delay == FIRST_RETRY_DELAY:
@@ -176,17 +197,54 @@ class RocketMQBroker(AsyncBroker):
                         "cannot receive tasks, retrying topic=%s group=%s: %s", self.topic, self.group, error
                     )
                 await asyncio.sleep(delay)
-                delay = min(2 * delay, MAX_RETRY_DELAY)
+                # While no broker can be reached, the request itself waits.
+                delay = min(2 * delay, MAX_UNREACHED_DELAY if error.not_reached else MAX_RETRY_DELAY)
                 continue
             delay = FIRST_RETRY_DELAY
             for message in messages:
-                if message.corruption is None:
+                if await self._is_task(consumer, message):
                     yield self._ackable(consumer, message)
-                else:  # Taskiq would acknowledge it as a message that is no task
-                    logger.error(
-                        "cannot decompress a task topic=%s group=%s key=%s: %s; it is delivered again",
-                        self.topic, self.group, " ".join(message.keys), message.corruption,
-                    )  # fmt: skip
+
+    async def _create_topic(self) -> bool:
+        """Create the topic, at most once. Return whether it was created, or by another worker meanwhile."""
+        if not self.create_topic or self._has_topic or self._client is None:
+            return False
+        try:
+            async with self._client.admin() as admin:
+                await admin.topics.create(self.topic, queues=self.queues_per_topic)
+        except AlreadyExistsError:
+            pass
+        except RocketMQError as error:
+            logger.warning("cannot create the topic of tasks topic=%s: %s", self.topic, error)
+            return False
+        self._has_topic = True
+        return True
+
+    async def _is_task(self, consumer: PopConsumer, message: PoppedMessage) -> bool:
+        """Return whether a message is a task. Taskiq would acknowledge another one."""
+        if message.corruption is not None:
+            logger.error(
+                "cannot decompress a task topic=%s group=%s key=%s: %s; it is delivered again",
+                self.topic, self.group, " ".join(message.keys), message.corruption,
+            )  # fmt: skip
+            return False
+        try:
+            self.formatter.loads(message.body).parse_labels()
+        except Exception as error:  # noqa: BLE001  # another program's message may break a formatter in any way
+            logger.error(
+                "a message is not a task, and becomes a dead letter topic=%s group=%s message=%s: %s",
+                self.topic, self.group, message.message_id, describe_validation_error(error),
+            )  # fmt: skip
+        else:
+            return True
+        try:
+            await consumer._call(consumer._target._reject, message)
+        except RocketMQError as error:
+            logger.warning(
+                "cannot make a message a dead letter, it is delivered again topic=%s group=%s message=%s: %s",
+                self.topic, self.group, message.message_id, error,
+            )  # fmt: skip
+        return False
 
     def _ackable(self, consumer: PopConsumer, message: PoppedMessage) -> AckableMessage:
         delivery = _Delivery(consumer, message, time.monotonic() + self.max_task_time)
@@ -199,7 +257,7 @@ class RocketMQBroker(AsyncBroker):
             raise ClosedError("this Taskiq broker is not open; await broker.startup() first")
         if self._consumer is None:
             consumer = self._client.pop_consumer(
-                self.group, consume_from="first", max_reconsume_times=self.max_reconsume_times
+                self.group, consume_from="earliest", max_reconsume_times=self.max_reconsume_times
             )
             await consumer.start()
             consumer.subscribe(self.topic)
@@ -236,6 +294,18 @@ class _Delivery:
         async with self._lock:
             await self._consumer.ack(self._message)
             self._is_acknowledged = True
+
+    def warn_if_unfinished(self, group: str) -> None:
+        """Log and count that a task is cut off, unless it was acknowledged."""
+        if not self._is_acknowledged:
+            message = self._message
+            self._consumer._target._counters.of(message.topic).cut_off += 1
+            logger.warning(
+                "task cut off: group=%s message=%s topic=%s broker=%s queue=%d offset=%d key=%s: it runs "
+                "again",
+                group, message.message_id, message.topic, message.broker_name, message.queue_id,
+                message.queue_offset, " ".join(message.keys),
+            )  # fmt: skip
 
     async def renew(self, seconds: float) -> None:
         """Keep an unacknowledged message for ``seconds`` from now. A failure is logged."""

@@ -14,13 +14,13 @@ from rocketmq_py.errors import BodyDecodeError
 from rocketmq_py.properties import FrozenProperties, decode_properties
 from rocketmq_py.property_names import (
     CONTENT_TYPE,
-    KEY_SEPARATOR,
     KEYS,
     LITE_TOPIC,
     SHARDING_KEY,
     SYSTEM_PROPERTIES,
     TAGS,
     UNIQUE_KEY,
+    split_keys,
 )
 from rocketmq_py.queues import MessageQueue
 
@@ -116,7 +116,7 @@ class ReceivedMessage:
     @property
     def keys(self) -> tuple[str, ...]:
         """The business keys."""
-        return tuple(filter(None, self.properties.get(KEYS, "").split(KEY_SEPARATOR)))
+        return split_keys(self.properties.get(KEYS, ""))
 
     @property
     def sharding_key(self) -> str:
@@ -188,11 +188,17 @@ class ReceivedMessage:
 def decode_body(message: ReceivedMessage, decoder: BodyDecoder) -> Any:
     """Decode the body of a message. Raises BodyDecodeError."""
     if message.corruption is not None:
-        raise BodyDecodeError(message.topic, message.message_id, decoder.name, message.corruption)
+        raise _decode_error(message, decoder, message.corruption)
     try:
         return decoder.decode(message.body, message.content_type)
     except ValueError as error:
-        raise BodyDecodeError(message.topic, message.message_id, decoder.name, str(error)) from error
+        raise _decode_error(message, decoder, str(error)) from error
+
+
+def _decode_error(message: ReceivedMessage, decoder: BodyDecoder, reason: str) -> BodyDecodeError:
+    topic, message_id = message.topic, message.message_id
+    text = f"the body of message {message_id} of topic {topic!r} cannot be decoded as {decoder.name}"
+    return BodyDecodeError(text, topic, message_id, reason)
 
 
 HEAD = struct.Struct(">iiiiiqqiq8sq8siqi")

@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypedDict, Unpack
 
 import attrs
 
-from rocketmq_py.errors import ConfigurationError, InvalidMessageError, InvalidPropertyError
+from rocketmq_py.arguments import Duration, seconds
+from rocketmq_py.errors import ConfigurationError, InvalidMessageError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_lite_topic, check_topic
 from rocketmq_py.properties import NO_PROPERTIES, FrozenProperties
-from rocketmq_py.property_names import CONTENT_TYPE, KEY_SEPARATOR, SHARDING_KEY, SYSTEM_PROPERTIES
+from rocketmq_py.property_names import (
+    CONTENT_TYPE,
+    KEY_SEPARATOR,
+    SHARDING_KEY,
+    SYSTEM_PROPERTIES,
+    split_keys,
+)
 
 if TYPE_CHECKING:
     from rocketmq_py.codecs import Codec
@@ -25,6 +32,7 @@ DELAY_LEVEL_NAMES = (
 """The names of delay levels 1 to 18. Java: ``messageDelayLevel``, which brokers may configure differently."""
 MAX_DELAY_LEVEL = len(DELAY_LEVEL_NAMES)
 _EMPTY, _ZERO, _NO_DELAY = "", 0, 0.0
+_NO_KEYS: tuple[str, ...] = ()
 """The default arguments of :class:`Message`, which are compared by identity."""
 _MAX_TIME_MS = 2**63 - 1
 """Brokers read times and delays as signed 64-bit numbers of milliseconds."""
@@ -36,19 +44,28 @@ def _to_bytes(value: object) -> bytes:
         return value
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
-    raise InvalidMessageError(f"body must be bytes, not {type(value).__name__}; encode a str first")
+    raise InvalidMessageError(f"body must be bytes, not {type(value).__name__}; encode it, or use Message.of")
 
 
-def _joined_keys(value: object) -> str:
+def to_keys(value: object) -> tuple[str, ...]:
+    """Return the keys in the argument ``keys`` of a message.
+
+    Raises:
+        InvalidMessageError: ``value`` is neither a str nor an iterable of str, or a key cannot be sent.
+    """
     if isinstance(value, str):
-        return value
-    if isinstance(value, Iterable):
-        keys = list(value)
-        for key in keys:
-            if not isinstance(key, str) or not key or KEY_SEPARATOR in key:
-                raise InvalidMessageError(f"key {key!r} must be a str that is not empty and has no blank")
-        return KEY_SEPARATOR.join(keys)
-    raise InvalidMessageError(f"keys must be a str or several str, not {type(value).__name__}")
+        _check_text("keys", value)
+        if KEY_SEPARATOR in value:
+            return split_keys(value)
+        return (value,) if value else _NO_KEYS
+    if not isinstance(value, Iterable):
+        raise InvalidMessageError(f"keys must be a str or several str, not {type(value).__name__}")
+    keys = tuple(value)
+    for key in keys:
+        if not isinstance(key, str) or not key or KEY_SEPARATOR in key:
+            raise InvalidMessageError(f"key {key!r} must be a str that is not empty and has no blank")
+    _check_text("keys", KEY_SEPARATOR.join(keys))
+    return keys
 
 
 def _to_delay_level(value: int | str) -> int:
@@ -96,7 +113,7 @@ class MessageOptions(TypedDict, total=False):
 
     flag: int
     delay_level: int | str
-    delay: float
+    delay: Duration
     deliver_at_ms: int
     wait_store_ok: bool
     sharding_key: str
@@ -112,7 +129,9 @@ class Message:
         topic: the target topic: letters, digits and ``% | _ -``, at most 127 characters.
         body: the payload, bytes-like and not empty. The producer's configuration limits its size.
         tags: the tag by which consumers filter. Filters expect one tag per message.
-        keys: business keys for later lookups: one text with keys separated by blanks, or several texts.
+        keys: business keys for later lookups: ``["order-7", "customer-3"]``. A str is split at blanks, as
+            brokers do, so ``"order-7"`` is one key and ``"order-7 customer-3"`` are two. The attribute is
+            always a tuple.
         properties: the user's own properties, which are copied. Their names must not be RocketMQ's own. Names
             and values must not contain ``\x01`` or ``\x02``, and must not be empty, because brokers drop a
             property without a value.
@@ -135,17 +154,16 @@ class Message:
         lite_topic: the lite topic below ``topic``, a topic of type LITE: 1 to 64 letters, digits, ``_`` and
             ``-``. It needs no creation. Only brokers from 5.5.0 on. A message with a lite topic has no
             priority, no sharding key and no delay, and is not sent in a batch, in a transaction, or to a
-            chosen queue. See LitePushConsumer. Java: ``__LITE_TOPIC``.
+            chosen queue. See LiteTopicPushConsumer. Java: ``__LITE_TOPIC``.
 
     Raises:
-        InvalidMessageError: an argument is not allowed. The text names it.
-        InvalidPropertyError: a property, the tags or the keys are not allowed.
+        InvalidMessageError: an argument, a property, the tags or the keys are not allowed. The text names it.
     """
 
     topic: str
     body: bytes
     tags: str = ""
-    keys: str = ""
+    keys: tuple[str, ...] = ()
     properties: Mapping[str, str] = attrs.field(default=NO_PROPERTIES, hash=False)  # a dict has no hash
     flag: int = attrs.field(default=0, kw_only=True)
     delay_level: int = attrs.field(default=0, kw_only=True)
@@ -161,12 +179,12 @@ class Message:
         topic: str,
         body: bytes | bytearray | memoryview,
         tags: str = "",
-        keys: str | Iterable[str] = "",
+        keys: str | Iterable[str] = _NO_KEYS,
         properties: Mapping[str, str] = NO_PROPERTIES,
         *,
         flag: int = 0,
         delay_level: int | str = 0,
-        delay: float = _NO_DELAY,
+        delay: Duration = _NO_DELAY,
         deliver_at_ms: int = 0,
         wait_store_ok: bool = True,
         sharding_key: str = "",
@@ -190,7 +208,7 @@ class Message:
         # batches (timeit of Message with and without). The class has the defaults as attributes.
         if (
             tags is _EMPTY
-            and keys is _EMPTY
+            and keys is _NO_KEYS
             and properties is NO_PROPERTIES
             and flag is _ZERO
             and delay_level is _ZERO
@@ -202,8 +220,8 @@ class Message:
             and lite_topic is _EMPTY
         ):
             return
-        if type(keys) is not str:
-            keys = _joined_keys(keys)
+        if keys is not _NO_KEYS:
+            keys = to_keys(keys)
         if type(delay_level) is not int or delay_level:
             delay_level = _to_delay_level(delay_level)
         fields["is_bare"] = False
@@ -226,14 +244,12 @@ class Message:
             raise InvalidMessageError(f"wait_store_ok must be a bool, not {type(wait_store_ok).__name__}")
         if tags != "":
             _check_text("tags", tags)
-        if keys:
-            _check_text("keys", keys)
         if properties is not NO_PROPERTIES:
             fields["properties"] = properties = _checked_properties(properties)
         if sharding_key != "":
             _check_text("sharding_key", sharding_key)
             if SHARDING_KEY in properties:
-                raise InvalidPropertyError(
+                raise InvalidMessageError(
                     f"sharding_key and the property {SHARDING_KEY!r} exclude each other: give one"
                 )
         if priority is not None:
@@ -247,7 +263,7 @@ class Message:
         topic: str,
         value: object,
         tags: str = "",
-        keys: str | Iterable[str] = "",
+        keys: str | Iterable[str] = _NO_KEYS,
         properties: Mapping[str, str] = NO_PROPERTIES,
         *,
         codec: Codec | None = None,
@@ -284,7 +300,7 @@ class Message:
             raise InvalidMessageError(str(error)) from error.__cause__
         _check_mapping(properties)
         if CONTENT_TYPE in properties:
-            raise InvalidPropertyError(
+            raise InvalidMessageError(
                 f"the codec sets the property {CONTENT_TYPE!r}; remove it from properties"
             )
         return cls(
@@ -333,6 +349,7 @@ class Message:
             )
 
     def _check_delay(self) -> None:
+        self._set("delay", seconds(self.delay))
         if bool(self.delay_level) + bool(self.delay) + bool(self.deliver_at_ms) > 1:
             raise InvalidMessageError("delay_level, delay and deliver_at_ms exclude each other: give one")
         if not 0 <= self.delay_level <= MAX_DELAY_LEVEL:
@@ -364,7 +381,7 @@ for _field in attrs.fields(Message):
 
 def _check_mapping(properties: object) -> None:
     if not isinstance(properties, Mapping):
-        raise InvalidPropertyError(f"properties must be a mapping of str, not {type(properties).__name__}")
+        raise InvalidMessageError(f"properties must be a mapping of str, not {type(properties).__name__}")
 
 
 def _checked_properties(properties: Mapping[str, str]) -> Mapping[str, str]:
@@ -379,15 +396,15 @@ def _check_property(name: str, value: str) -> None:
     _check_text("name in properties", name)
     _check_text(f"property {name!r}", value)
     if not name or not value:
-        raise InvalidPropertyError(f"property {name!r}: neither name nor value may be empty; brokers drop it")
+        raise InvalidMessageError(f"property {name!r}: neither name nor value may be empty; brokers drop it")
     if name in SYSTEM_PROPERTIES:
-        raise InvalidPropertyError(f"property {name!r} is set by RocketMQ itself; choose another name")
+        raise InvalidMessageError(f"property {name!r} is set by RocketMQ itself; choose another name")
 
 
 def _check_text(what: str, value: str) -> None:
     if not isinstance(value, str):
-        raise InvalidPropertyError(f"{what} must be a str, not {type(value).__name__}")
+        raise InvalidMessageError(f"{what} must be a str, not {type(value).__name__}")
     if "\x01" in value or "\x02" in value:
-        raise InvalidPropertyError(rf"{what} {value!r} contains \x01 or \x02, which separate properties")
+        raise InvalidMessageError(rf"{what} {value!r} contains \x01 or \x02, which separate properties")
     if not value.isascii() and _LONE_SURROGATE.search(value):
-        raise InvalidPropertyError(f"{what} {value!r} contains a lone surrogate, which UTF-8 cannot encode")
+        raise InvalidMessageError(f"{what} {value!r} contains a lone surrogate, which UTF-8 cannot encode")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 import trio
 
-from rocketmq_py.client.client import Client
-from rocketmq_py.client.config import ClientConfig, split_options
-from rocketmq_py.client.lifespan import start_soon
-from rocketmq_py.client.member import Member
+from rocketmq_py.client.client import Client, Member
+from rocketmq_py.client.lifespan import from_any_thread, nursery_of, start_soon
+from rocketmq_py.client.settings import ClientSettings, split_options
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.names import check_topic
 from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.batch_sender import BatchSender
-from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
+from rocketmq_py.producer.batcher import Batcher
+from rocketmq_py.producer.closing import Closing
 from rocketmq_py.producer.delay_relay import delay_relay
 from rocketmq_py.producer.health import ProducerHealth
 from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
@@ -25,6 +24,7 @@ from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.request_builder import RequestBuilder, check_message
 from rocketmq_py.producer.request_reply import PendingReplies
 from rocketmq_py.producer.sender import Sender
+from rocketmq_py.producer.settings import ProducerOptions, ProducerSettings
 from rocketmq_py.producer.statistics import ProducerStatistics
 from rocketmq_py.producer.tracing import trace_sends
 
@@ -32,29 +32,37 @@ from rocketmq_py.producer.tracing import trace_sends
 class BaseProducer(Member):
     """The parts of a producer, and their lifespan. The arguments are those of Producer."""
 
+    _settings_class: ClassVar[type[ProducerSettings]] = ProducerSettings
+
     def __init__(
         self,
         client: str | Client | None = None,
-        *configs: ProducerConfig | ClientConfig,
+        *,
         group: str | None = None,
-        rng: random.Random | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        own, shared = split_options(options, ProducerConfig, ClientConfig, configs=configs, group=group)
-        super().__init__(client, rng, shared)
-        self.config: ProducerConfig = ProducerConfig(**own)
-        self._sender = Sender(self.client, self.config, rng or self.client.rng)
-        self._builder = RequestBuilder(self.client, self.config)
-        self._batch_sender = BatchSender(self.client, self.config, self._builder, self._sender)
+        own, shared = split_options(options, self._settings_class, ClientSettings, group=group)
+        super().__init__(client, shared)
+        self._settings: ProducerSettings = self._settings_class(**own)
+        self._sender = Sender(self._client, self._settings, self._client.rng)
+        self._builder = RequestBuilder(self._client, self._settings)
+        self._batch_sender = BatchSender(self._client, self._settings, self._builder, self._sender)
         self._hooks = Hooks()
-        admission = Admission(self.config.max_in_flight, self.config.max_in_flight_bytes)
+        admission = Admission(self._settings.max_in_flight, self._settings.max_in_flight_bytes)
         self._pipeline = Pipeline(self._sender, self._hooks, admission)
-        self._delay_relay = delay_relay(self.config, self.client, self._sender.router.supports_timed)
-        self._tracing = trace_sends(self.config, self.client, self._hooks)
-        self._replies = PendingReplies(self.client, self._sender, self._pipeline)
+        self._batcher: Batcher | None = None
+        self._delay_relay = delay_relay(self._settings, self._client, self._sender.router.supports_timed)
+        self._tracing = trace_sends(self._settings, self._client, self._hooks)
+        self._replies = PendingReplies(self._client, self._sender, self._pipeline)
         self._is_in_heartbeats = False
-        self.close_timeout: float = self.config.close_timeout
+        self._closing = Closing(self._sender.counters, self._settings.group)
+        self._close_timeout: float = self._settings.close_timeout
         self._announce()
+
+    @property
+    def settings(self) -> ProducerSettings:
+        """The settings."""
+        return self._settings
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
         """Return the queues of a topic that messages can be sent to, sorted.
@@ -62,29 +70,35 @@ class BaseProducer(Member):
         Java: ``fetchPublishMessageQueues``. Raises as :meth:`send` for a topic without a route.
         """
         self._check_open()
-        return (await self.client.routes.get(check_topic(topic), for_sending=True)).write_queues
+        return (await self._client.routes.get(check_topic(topic), for_sending=True)).write_queues
 
+    @from_any_thread
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Add a hook that runs around every send. Returns a function that removes it."""
         return self._hooks.add(hook)
 
     @property
     def in_flight(self) -> int:
-        """The number of pipelined sends, and of requests that wait for replies, without an outcome."""
-        return len(self._pipeline)
+        """The number of messages without an outcome: those of :meth:`submit` and ``submit_request``.
+
+        With ``linger``, those of all sends that are collected into batches.
+        """
+        return len(self._pipeline) + (0 if self._batcher is None else len(self._batcher))
 
     @property
+    @from_any_thread
     def statistics(self) -> ProducerStatistics:
         """A snapshot of the producer's counters."""
         counters, faults = self._sender.counters, self._sender.faults
         return ProducerStatistics(
             sent=counters.sent,
             failed=counters.failed,
+            given_up=counters.given_up,
             retried=counters.retried,
             oneway=counters.oneway,
             late_replies=self._replies.late,
-            in_flight=len(self._pipeline),
-            in_flight_bytes=self._pipeline.admission.bytes,
+            in_flight=self.in_flight,
+            in_flight_bytes=self._pipeline.admission.bytes + (self._batcher.bytes if self._batcher else 0),
             latency=counters.latency(),
             brokers=faults.states() if faults is not None and self.is_open else {},
         )
@@ -95,57 +109,80 @@ class BaseProducer(Member):
             self._sender.meter = SendMeter()
         return self._sender.meter
 
+    @from_any_thread
     def health(self) -> ProducerHealth:
         """Return whether it can send. For readiness probes. Does not wait, see :meth:`Client.health`.
 
         A producer that is not open is unhealthy.
         """
-        client = self.client.health()
+        client = self._client.health()
         error, failed_at = self._sender.counters.last_error or (None, 0.0)
         return ProducerHealth(
             reasons=client.reasons if self.is_open else (str(self._not_open()),),
             client=client,
-            in_flight=len(self._pipeline),
+            in_flight=self.in_flight,
             last_error=error,
             last_error_age=None if error is None or not self.is_open else trio.current_time() - failed_at,
         )
 
     async def _open(self) -> None:
         await super()._open()
-        self._sender.open(self.nursery)
-        self._pipeline.open(self.nursery)
-        self._replies.open(self.nursery)
+        self._sender.open(self._nursery)
+        self._pipeline.open(self._nursery)
+        if self._batcher is not None:
+            self._batcher.open(self._nursery)
+        self._replies.open(self._nursery)
         if self._tracing is not None:
-            self.nursery.start_soon(self._tracing.run)
-        self.client.heartbeats.add_producer(self.config.group)
+            self._nursery.start_soon(self._tracing.run)
+        self._client.heartbeats.add_producer(self._settings.group)
         self._is_in_heartbeats = True
 
+    async def _finish_pending(self) -> bool:
+        if not await self._closing.finish(self._outcomes, self._close_timeout):
+            return False
+        if self._tracing is not None:
+            await self._tracing.finish(self._close_timeout)
+        return True
+
+    async def _outcomes(self) -> None:
+        """Take no more sends, and wait for the outcomes of those in flight."""
+        if self._batcher is not None:
+            await self._batcher.close()
+        await self._pipeline.close()
+
     async def _close(self) -> None:
+        if self._batcher is not None:
+            self._batcher.give_up(self._closing)
         try:
-            await self._pipeline.close()
             if self._tracing is not None:
                 await self._tracing.flush()
         finally:  # otherwise brokers would send their checks to a closed producer
             self._is_in_heartbeats = False
-            await self.client.heartbeats.remove_producer(self.config.group)
+            await self._client.heartbeats.remove_producer(self._settings.group)
         await super()._close()
 
     def _abandon(self) -> None:
-        if self._is_in_heartbeats and self.client.is_open:  # a shared client, and no graceful close
-            start_soon(self.client.nursery, self.client.heartbeats.remove_producer, self.config.group)
+        if self._is_in_heartbeats and self._client.is_open:  # a shared client, and no graceful close
+            start_soon(
+                nursery_of(self._client), self._client.heartbeats.remove_producer, self._settings.group
+            )
         self._sender.abandon()
-        self._replies.close()
-        self._pipeline.abandon()
+        self._replies.close(self._closing)
+        if self._batcher is not None:
+            self._batcher.give_up(self._closing)
+        self._pipeline.abandon(self._closing)
+        if self._has_opened:
+            self._closing.report(self._client.name_servers.addresses)
 
     def _context(self, mode: SendMode, messages: Sequence[Message], *, is_half: bool = False) -> SendContext:
         """Return the context of a send for its hooks."""
         for message in messages:
             check_message(message)
         return SendContext(
-            producer_group=self.config.group,
-            client_id=self.client.client_id,
+            producer_group=self._settings.group,
+            client_id=self._client.client_id,
             mode=mode,
             messages=list(messages),
             is_half=is_half,
-            started_ms=self.client.now_ms(),
+            started_ms=self._client.now_ms(),
         )

@@ -90,8 +90,8 @@ def max_batched_size(message: Message) -> int:
     size = MAX_MESSAGE_OVERHEAD + len(message.body)
     if message.is_bare:
         return size
-    texts = [message.tags, message.keys, *message.properties, *message.properties.values()]
-    size += 2 * len(message.properties)
+    texts = [message.tags, *message.keys, *message.properties, *message.properties.values()]
+    size += len(message.keys) + 2 * len(message.properties)
     if message.sharding_key:
         texts += [SHARDING_KEY, message.sharding_key]
         size += 2
@@ -101,7 +101,7 @@ def max_batched_size(message: Message) -> int:
 
 
 def is_sent_in_halves(error: RocketMQError, count: int) -> bool:
-    """Whether a BatchingProducer sends each half of a batch of ``count`` messages again after this error."""
+    """Whether each half of an automatic batch of ``count`` messages is sent again after this error."""
     return count > 1 and isinstance(error, _ERRORS_OF_ONE_MESSAGE) and error.delivery is not Delivery.UNKNOWN
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.arguments import Duration
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.errors import BatchError, RocketMQError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.batch import BatchResults, EncodedBatch, split_batch
-from rocketmq_py.producer.config import ProducerConfig
+from rocketmq_py.producer.destinations import selector_of_batch, with_key_of_hash
 from rocketmq_py.producer.first_attempt import BatchAttempt, OnAnswer
 from rocketmq_py.producer.hooks import SendContext
 from rocketmq_py.producer.request_builder import RequestBuilder
-from rocketmq_py.producer.selectors import selector_of_batch
 from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.sender import Sender
+from rocketmq_py.producer.settings import ProducerSettings
 
 
 class BatchSender:
@@ -28,7 +29,7 @@ class BatchSender:
     """
 
     def __init__(
-        self, client: Client, config: ProducerConfig, builder: RequestBuilder, sender: Sender
+        self, client: ClientCore, config: ProducerSettings, builder: RequestBuilder, sender: Sender
     ) -> None:
         self._client = client
         self._config = config
@@ -39,16 +40,22 @@ class BatchSender:
         self,
         messages: Sequence[Message],
         queue: Destination | None,
-        timeout: float | None,
+        timeout: Duration | None,
         context: SendContext | None = None,
+        *,
+        in_halves: bool = False,
     ) -> Sequence[SendResult]:
-        """Send a list and return the result of each message; see :meth:`Producer.send_batch`."""
-        batches = self._split(messages)
+        """Send a list and return the result of each message; see :meth:`Producer.send_batch`.
+
+        ``in_halves`` is that of SendRequest.
+        """
+        batches = self._split(with_key_of_hash(queue, messages))
         if queue is None:
             queue = selector_of_batch(messages)
         results: Sequence[SendResult] = ()
         for batch in batches:
             request = self._builder.build_batch(batch, queue, timeout, self._config.retries, context)
+            request.in_halves = in_halves
             try:
                 more = BatchResults(await self._sender.deliver(request), batch.unique_ids)
             except RocketMQError as error:
@@ -65,15 +72,18 @@ class BatchSender:
         messages: Sequence[Message],
         on_answer: OnAnswer,
         queue: Destination | None,
-        timeout: float | None,
+        timeout: Duration | None,
+        *,
+        in_halves: bool = False,
     ) -> BatchAttempt | None:
         """Start :meth:`send` without a task. Return None if it takes several requests. Raises as it does."""
-        first, *others = self._split(messages)
+        first, *others = self._split(with_key_of_hash(queue, messages))
         if others:
             return None
         if queue is None:
             queue = selector_of_batch(messages)
         request = self._builder.build_batch(first, queue, timeout, self._config.retries)
+        request.in_halves = in_halves
         return BatchAttempt(self._sender, request, on_answer, first.unique_ids)
 
     def _split(self, messages: Sequence[Message]) -> list[EncodedBatch]:

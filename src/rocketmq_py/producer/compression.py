@@ -41,7 +41,7 @@ class Compression:
             )
         codec(self.kind)  # a missing extra must raise here, not at the first large message
 
-    def compress_body(self, body: bytes) -> tuple[bytes, int]:
+    def _compress_body(self, body: bytes) -> tuple[bytes, int]:
         """Return the body to send, and the bits of the system flag that describe its compression.
 
         A body that is below ``over``, or that compression would not shrink, is returned unchanged with 0. Do

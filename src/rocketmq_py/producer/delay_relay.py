@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message
-from rocketmq_py.producer.config import ProducerConfig
-from rocketmq_py.producer.request_builder import check_message
+from rocketmq_py.producer.request_builder import check_message, sends_start_deliver_time
+from rocketmq_py.producer.settings import ProducerSettings
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
 """The longest delay: a leap year."""
@@ -65,7 +65,7 @@ class DelayRelay:
     """
 
     def __init__(
-        self, buffer_topic: str, client: Client, supports_timed: Callable[[str], Awaitable[bool]]
+        self, buffer_topic: str, client: ClientCore, supports_timed: Callable[[str], Awaitable[bool]]
     ) -> None:
         self._buffer_topic = buffer_topic
         self._client = client
@@ -98,9 +98,9 @@ class DelayRelay:
 
 
 def delay_relay(
-    config: ProducerConfig, client: Client, supports_timed: Callable[..., Awaitable[bool]]
+    config: ProducerSettings, client: ClientCore, supports_timed: Callable[..., Awaitable[bool]]
 ) -> DelayRelay | None:
-    """Return the relay of the setting ``delay_relay``, or None if it is not set."""
-    if config.delay_relay is None:
+    """Return the relay of the setting ``delay_relay``, or None if it is not set, or not needed."""
+    if config.delay_relay is None or sends_start_deliver_time(config, client):
         return None
     return DelayRelay(config.delay_relay, client, partial(supports_timed, timeout=config.send_timeout))

@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.producer.latency_faults import LatencyFaults
 from rocketmq_py.protocol.headers import GetMaxOffsetRequest
@@ -74,7 +74,7 @@ class FaultDetector:
             semaphore.release()
 
 
-async def is_reachable(client: Client, broker_name: str, *, timeout: float = DETECT_TIMEOUT) -> bool:
+async def is_reachable(client: ClientCore, broker_name: str, *, timeout: float = DETECT_TIMEOUT) -> bool:
     """Ask a broker's master for an offset, and return whether it answers.
 
     Java: the ``ServiceDetector`` of ``DefaultMQProducerImpl``. A refusal counts as an answer here, unlike in

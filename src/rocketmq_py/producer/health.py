@@ -15,12 +15,12 @@ class ProducerHealth(Health):
         reasons: why it cannot send now: those of its client. Failed sends are not among them, because the
             next one may succeed.
         client: the health of its client.
-        in_flight: pipelined sends in flight, and requests that wait for replies.
+        in_flight: pipelined sends in flight, messages in batches, and requests that wait for replies.
         last_error: the error of the last send that failed after all attempts. None if none has failed.
         last_error_age: seconds since then. None if none has failed.
     """
 
     client: ClientHealth
-    in_flight: int
+    in_flight: int = 0
     last_error: str | None = None
     last_error_age: float | None = None

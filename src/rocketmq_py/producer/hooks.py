@@ -15,6 +15,7 @@ from rocketmq_py.callables import check_methods
 from rocketmq_py.errors import SendForbiddenError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer.send_request import SendRequest
+from rocketmq_py.protocol.trace import DEFAULT_REGION
 from rocketmq_py.remoting.rpc_hooks import call_hook
 
 logger: Final = logging.getLogger("rocketmq_py.producer")
@@ -97,6 +98,7 @@ class EndTransactionContext:
         from_check: whether this answers a broker's check.
         broker_address: the address of the broker.
         message: the half message, as it was sent, or as the broker that checks stored it.
+        region: the broker's region, for traces. None if the broker has switched traces off.
         error: the error of the report to the broker, in ``after_end_transaction``. None if it was sent.
     """
 
@@ -109,6 +111,7 @@ class EndTransactionContext:
     from_check: bool
     broker_address: str
     message: Message | ReceivedMessage | None = None
+    region: str | None = DEFAULT_REGION
     error: BaseException | None = None
 
 

@@ -12,24 +12,24 @@ from typing import Any, ClassVar, Final
 
 import attrs
 
-from rocketmq_py.arguments import check_number, flag, positive, wrong_type
+from rocketmq_py.arguments import Duration, check_number, flag, positive, seconds, wrong_type
 from rocketmq_py.errors import ConfigurationError
 
 logger: Final = logging.getLogger("rocketmq_py.producer")
 
 
-def _latencies(values: Iterable[float]) -> tuple[float, ...]:
+def _latencies(values: Iterable[Duration]) -> tuple[float, ...]:
     return _seconds(values, "latencies")
 
 
-def _unavailable(values: Iterable[float]) -> tuple[float, ...]:
+def _unavailable(values: Iterable[Duration]) -> tuple[float, ...]:
     return _seconds(values, "unavailable")
 
 
 def _seconds(values: object, name: str) -> tuple[float, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise wrong_type(name, "a list of seconds", values)
-    return tuple([check_number(value, f"{name}[{index}]") for index, value in enumerate(values)])
+    return tuple([check_number(seconds(value), f"{name}[{index}]") for index, value in enumerate(values)])
 
 
 def _rising_latencies(_: object, attribute: attrs.Attribute[Any], value: tuple[float, ...]) -> None:
@@ -84,7 +84,7 @@ class LatencyFaultPolicy:
 
     latencies: tuple[float, ...] = attrs.field(converter=_latencies, validator=_rising_latencies)
     unavailable: tuple[float, ...] = attrs.field(converter=_unavailable, validator=_one_per_latency)
-    error_latency: float = attrs.field(validator=positive)
+    error_latency: float = attrs.field(converter=seconds, validator=positive)
     detect: bool = attrs.field(default=False, validator=flag)
     latest_decides: bool = attrs.field(default=True, validator=flag)
 
@@ -113,27 +113,6 @@ LatencyFaultPolicy.JAVA_5 = LatencyFaultPolicy(
     detect=True,
     latest_decides=False,
 )
-
-_BY_NAME = {"4.x": LatencyFaultPolicy.JAVA_4, "5.x": LatencyFaultPolicy.JAVA_5}
-
-
-def latency_fault_policy(value: LatencyFaultPolicy | str | bool | None) -> LatencyFaultPolicy | None:
-    """Return the policy of the setting ``latency_faults`` (an attrs converter).
-
-    None and False switch the strategy off. True and "4.x" mean JAVA_4, "5.x" means JAVA_5. Raises
-    ConfigurationError for anything else.
-    """
-    if value is None or value is False:
-        return None
-    if value is True:
-        return LatencyFaultPolicy.JAVA_4
-    if isinstance(value, LatencyFaultPolicy):
-        return value
-    if isinstance(value, str) and value in _BY_NAME:
-        return _BY_NAME[value]
-    raise ConfigurationError(
-        f"latency_faults is {value!r}; it must be None, False, True, '4.x', '5.x' or a LatencyFaultPolicy"
-    )
 
 
 @attrs.frozen

@@ -70,10 +70,10 @@ def closed_error(*, may_be_stored: bool = False) -> ClosedError:
 class OutcomeReceiver(Protocol):
     """Receives the outcome of a send: a Pending, or its counterpart in another API."""
 
-    def succeed(self, result: Any) -> None:
+    def _succeed(self, result: Any) -> None:
         """Set the result: a SendResult, or an Acknowledgement from which it is made when it is read."""
 
-    def fail(self, error: RocketMQError, log: FailureLog | None) -> None:
+    def _fail(self, error: RocketMQError, log: FailureLog | None) -> None:
         """Set the error. Report it to ``log`` if it is never retrieved."""
 
 

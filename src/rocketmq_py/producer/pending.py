@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 import trio
 
+from rocketmq_py.callables import check_callback
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage, SendResult
 from rocketmq_py.producer.batch import BatchResults
@@ -40,7 +41,7 @@ class Pending(Generic[Result]):
 
     Awaiting it returns the result, or raises the RocketMQError of the failure. It may be awaited repeatedly
     and by several tasks. Cancelling the task that awaits does not cancel the operation. An error that is
-    never retrieved, by awaiting it or with ``result()`` or ``error``, is logged when the handle is
+    never retrieved, by awaiting it or with ``result()`` or ``exception()``, is logged when the handle is
     garbage-collected.
     """
 
@@ -53,15 +54,19 @@ class Pending(Generic[Result]):
         self._callbacks: Any = on_done
         self._waiting: tuple[trio.lowlevel.Task, ...] = ()
 
-    @property
     def done(self) -> bool:
         """Whether it has succeeded or failed."""
         return self._outcome is not None
 
-    @property
-    def error(self) -> RocketMQError | None:
-        """The error of the failure, which counts as retrieved. None if it succeeded or is still in flight."""
+    def cancelled(self) -> bool:
+        """Return False: an operation in flight cannot be cancelled. Futures of the other APIs may be."""
+        return False
+
+    def exception(self) -> RocketMQError | None:
+        """Return the error, or None if it succeeded. Raises RuntimeError if it is not done."""
         outcome = self._outcome
+        if outcome is None:
+            raise self._not_done()
         if not isinstance(outcome, _Failure):
             return None
         outcome.log = None
@@ -71,12 +76,15 @@ class Pending(Generic[Result]):
         """Return the result or raise the error. Raises RuntimeError if it is not done."""
         outcome: Any = self._outcome
         if outcome is None:
-            raise RuntimeError(f"this {type(self).__name__} is not done; await it")
+            raise self._not_done()
         if isinstance(outcome, _Failure):
             outcome.log = None
             raise _copy_of(outcome.error)
         result: Result = outcome
         return result
+
+    def _not_done(self) -> RuntimeError:
+        return RuntimeError(f"this {type(self).__name__} is not done; await it")
 
     async def wait(self) -> None:
         """Wait until it is done. Does not raise its error."""
@@ -94,13 +102,14 @@ class Pending(Generic[Result]):
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def add_done_callback(self, callback: Callable[[Self], None]) -> None:
-        """Call ``callback(self)`` when it is done, or now if it is. Exceptions of the callback are logged."""
+        """Call ``callback(self)`` when it is done, or now if it is. Exceptions of the callback are logged.
+
+        Raises ConfigurationError if the callback does not accept its argument, or is an async function.
+        """
+        check_callback(callback, "callback")
         callbacks = self._callbacks
-        if callbacks is None:
-            self._callbacks = callback
-        else:
-            self._callbacks = (*(callbacks if type(callbacks) is tuple else (callbacks,)), callback)
-        if self.done:
+        self._callbacks = callback if callbacks is None else (*_in_tuple(callbacks), callback)
+        if self._outcome is not None:
             self._notify()
 
     def __await__(self) -> Generator[Any, Any, Result]:
@@ -110,13 +119,13 @@ class Pending(Generic[Result]):
         await self.wait()
         return self.result()
 
-    def succeed(self, result: Any) -> None:
+    def _succeed(self, result: Any) -> None:
         """Set the result (internal); see :class:`OutcomeReceiver`."""
         assert self._outcome is None, "the outcome is set once"
         self._outcome = result
         self._notify()
 
-    def fail(self, error: RocketMQError, log: FailureLog | None = None) -> None:
+    def _fail(self, error: RocketMQError, log: FailureLog | None = None) -> None:
         """Set the error (internal); see :class:`OutcomeReceiver`."""
         assert self._outcome is None, "the outcome is set once"
         self._outcome = _Failure(error, log)
@@ -134,6 +143,10 @@ class Pending(Generic[Result]):
                 callback(self)
             except Exception:  # must not reach the task that reads the broker's answers
                 logger.exception("a callback of a %s raised", type(self).__name__)
+
+
+def _in_tuple(callbacks: Any) -> tuple[Any, ...]:
+    return callbacks if type(callbacks) is tuple else (callbacks,)
 
 
 class PendingSend(Pending[SendResult]):
@@ -176,18 +189,16 @@ class BatchedSend(PendingSend):
         if on_done is not None:
             batch.watched[self] = None
 
-    @property
     def done(self) -> bool:
         """Whether it has succeeded or failed."""
         return self._batch.outcomes is not None
 
-    @property
-    def error(self) -> RocketMQError | None:
-        """The error of the failure, which counts as retrieved. None if it succeeded or is still in flight."""
+    def exception(self) -> RocketMQError | None:
+        """Return the error, or None if it succeeded. Raises RuntimeError if it is not done."""
         if type(self._batch.outcomes) is BatchResults:  # all messages were stored
             return None
         self._take_outcome()
-        return super().error
+        return super().exception()
 
     def result(self) -> SendResult:
         """Return the result or raise the error. Raises RuntimeError if it is not done."""
@@ -204,10 +215,14 @@ class BatchedSend(PendingSend):
         await super().wait()
 
     def add_done_callback(self, callback: Callable[[Self], None]) -> None:
-        """Call ``callback(self)`` when it is done, or now if it is. Exceptions of the callback are logged."""
-        if self._batch.outcomes is None:
+        """Call ``callback(self)`` when it is done, or now if it is; see :class:`Pending`."""
+        check_callback(callback, "callback")
+        callbacks = self._callbacks
+        self._callbacks = callback if callbacks is None else (*_in_tuple(callbacks), callback)
+        if self._batch.outcomes is not None:
+            self._notify()
+        else:
             self._batch.watched[self] = None
-        super().add_done_callback(callback)
 
     def _take_outcome(self) -> None:
         """Copy the outcome from the batch, if the batch is done."""

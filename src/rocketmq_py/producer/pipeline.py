@@ -10,8 +10,9 @@ import trio
 from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.producer.admission import Admission
+from rocketmq_py.producer.closing import Closing
 from rocketmq_py.producer.hooks import Hooks, SendContext
-from rocketmq_py.producer.outcome import FailureLog, Outcome, closed_error, send_result
+from rocketmq_py.producer.outcome import FailureLog, Outcome, OutcomeReceiver, closed_error, send_result
 from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.producer.sender import Sender
 
@@ -56,15 +57,19 @@ class Pipeline:
         while self._in_flight:
             await self.flush()
 
-    def abandon(self) -> None:
-        """Fail the sends in flight, and those that wait for admission. Hooks are no longer called."""
+    def abandon(self, closing: Closing) -> None:
+        """Fail the sends in flight, and those that wait for admission. Hooks are no longer called.
+
+        ``closing`` logs them, so they are not reported as failures that were never retrieved.
+        """
         self._nursery = None
         self.admission.close()
         for request in list(self._in_flight):
             error = closed_error(may_be_stored=request.may_have_arrived)
             self.leave(request)
             self._sender.counters.send_failed(error)
-            request.pending.fail(error, self.failures)
+            closing.add(request.messages[0].topic, error)
+            request.pending._fail(error, None)
         self.failures.report()
 
     async def flush(self) -> None:
@@ -77,10 +82,11 @@ class Pipeline:
         finally:
             self._flushing -= 1
 
-    def submit(self, request: SendRequest) -> Coroutine[Any, Any, None] | None:
+    def submit(self, request: SendRequest) -> Coroutine[Any, Any, OutcomeReceiver] | None:
         """Send a request. ``request.on_done`` receives the outcome.
 
-        Await the coroutine that is returned, if any. This and the coroutine raise as :meth:`Sender.submit`.
+        Await the coroutine that is returned, if any. It returns ``request.pending``. This and the coroutine
+        raise as :meth:`Sender.submit`.
         If cancelled while it waits, the request is not sent.
         """
         # Fast path: no coroutine if nothing must be awaited, saves 7 % of pipelined.
@@ -94,24 +100,24 @@ class Pipeline:
             raise
         return waiting if waiting is None else self._submitted(request, waiting)
 
-    async def wait_and_submit(self, request: SendRequest) -> None:
+    async def wait_and_submit(self, request: SendRequest) -> OutcomeReceiver:
         """Wait for admission and send a request, as :meth:`submit`. Always a cancellation point."""
         if not await self.enter(request):
-            return
+            return request.pending
         try:
             waiting = self._sender.submit(request)
         except BaseException:
             self.leave(request)
             raise
-        if waiting is not None:
-            await self._submitted(request, waiting)
+        return request.pending if waiting is None else await self._submitted(request, waiting)
 
-    async def _submitted(self, request: SendRequest, waiting: Awaitable[None]) -> None:
+    async def _submitted(self, request: SendRequest, waiting: Awaitable[None]) -> OutcomeReceiver:
         try:
             await waiting
         except BaseException:
             self.leave(request)
             raise
+        return request.pending
 
     async def enter(self, request: SendRequest) -> bool:
         """Wait for admission, and compress a large body. Raises ClosedError.
@@ -147,10 +153,10 @@ class Pipeline:
         counters = self._sender.counters
         if isinstance(outcome, RocketMQError):
             counters.send_failed(outcome)
-            request.pending.fail(outcome, self.failures)
+            request.pending._fail(outcome, self.failures)
         else:
             counters.sent += 1
-            request.pending.succeed(outcome)
+            request.pending._succeed(outcome)
 
     def after_hooks(
         self, context: SendContext, finish: Callable[[SendRequest, Outcome], None] | None = None

@@ -2,66 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from threading import get_ident
+from typing import Any, Unpack
 
 import trio
 
-from rocketmq_py.arguments import check_instance, check_text
-from rocketmq_py.callables import check_callback
-from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import BrokerError, InvalidMessageError, MessageTooLargeError
+from rocketmq_py.arguments import Duration, check_instance, check_text, wrong_type
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.settings import ClientSettings
+from rocketmq_py.client.shown_settings import takes_settings
+from rocketmq_py.errors import BrokerError, InvalidMessageError, MessageTooLargeError, RocketMQError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.names import check_topic
 from rocketmq_py.producer.batch import EncodedBatch, check_list
+from rocketmq_py.producer.batcher import Batcher
 from rocketmq_py.producer.first_attempt import BatchAttempt, FirstAttempt, OnAnswer
 from rocketmq_py.producer.hooks import SendMode
 from rocketmq_py.producer.outcome import OutcomeReceiver
 from rocketmq_py.producer.pending import PendingSend
 from rocketmq_py.producer.requesting_producer import RequestingProducer
 from rocketmq_py.producer.send_request import Destination
+from rocketmq_py.producer.settings import ProducerOptions, ProducerSettings
 from rocketmq_py.producer.tracing import recall_record
 from rocketmq_py.property_names import MESSAGE_REGION
 from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import RecallMessageAnswer
 
 
+@takes_settings(ProducerSettings, ClientSettings)
 class Producer(RequestingProducer):
     """Sends messages. Java: ``DefaultMQProducer``.
 
-    Use it as an async context manager. Leaving the context waits for the sends in flight, for at most
-    ``close_timeout`` seconds. Any number of tasks may send through one producer at the same time.
+    Use it as an async context manager. Leaving the context waits for the sends in flight for as long as
+    results arrive: brokers store or refuse messages, or replies come. After ``close_timeout`` seconds without
+    one, the rest fails with ClosedError, is logged, and is counted as ``given_up``. A cancellation that comes
+    meanwhile, or KeyboardInterrupt, ends the wait at once. Any number of tasks may send through one producer
+    at the same time.
 
     Methods with an argument ``queue`` send to this MessageQueue only, or to the queue that this QueueSelector
     chooses (``SelectByHash("order-7")``, or a callable). Retries use the same queue, which keeps the order of
     messages. With None, the producer chooses the queue, and after a failure a queue of another broker.
 
+    With the setting ``linger``, :meth:`send`, :meth:`submit` and :meth:`send_all` collect messages of one
+    topic for up to ``linger`` seconds, and send them in one request, which is several times as fast. Each
+    message has its own result. Without ``queue``, each batch goes to another queue, and batches are sent
+    concurrently. Messages for one queue, passed or chosen by a selector, are stored in the order in which
+    they were accepted: the next batch is sent when the previous one has its result. A message is sent alone,
+    in the same order, if brokers do not accept it in a batch (it is delayed, has a priority or a lite topic,
+    or is for a retry topic), if it is larger than ``max_batch_size``, or if it is large enough for
+    compression. If a broker or a hook refuses a batch, each half is sent by itself, so that only the refused
+    messages fail. All other methods send at once. Java has this as ``autoBatch``.
+
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share.
-        *configs: a ProducerConfig, and a ClientConfig unless a client is shared. Keywords may set fields that
-            these leave at their defaults.
         group: the producer group. None for DEFAULT_PRODUCER.
-        rng: the source of randomness, for tests that replay a run.
-        **options: the fields of ProducerConfig, and those of ClientConfig unless a client is shared.
+        **options: the settings of a Producer, and those of a Client unless one is shared.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, or invalid.
+        ConfigurationError: an option is unknown or invalid.
     """
+
+    def __init__(
+        self,
+        client: str | Client | None = None,
+        *,
+        group: str | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        super().__init__(client, group=group, **options)
+        # Accepts a message for sending, in the way that ``linger`` decides. Returns the handle, or the
+        # ``receiver`` of another API, or a coroutine that returns it and must be awaited.
+        self._accept: Callable[..., Any] = self._accept_alone
+        if self._settings.linger is not None:
+            self._batcher = Batcher(self, self._settings.linger)
+            self._accept = self._batcher.accept
 
     async def send(
         self,
         message: Message,
         *,
         queue: Destination | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> SendResult:
         """Send a message and wait until a broker has stored it.
 
         Args:
             message: the message.
             queue: the queue, or a selector; see the class.
-            timeout: seconds for all attempts together. None for the setting ``send_timeout``.
+            timeout: seconds for all attempts together, from the start of the first. None for the setting
+                ``send_timeout``. The smallest timeout of its messages applies to a batch.
 
         Raises:
             InvalidMessageError: no broker would accept the message. Nothing was sent.
@@ -74,12 +105,21 @@ class Producer(RequestingProducer):
                 says whether the message may have been stored.
             ClosedError: the producer is not open.
 
-        If cancelled, no attempt is left running. A broker may still store a request that was written.
+        If cancelled, no attempt is left running. A broker may still store a request that was written. With
+        ``linger``, a message that was accepted for a batch is still sent.
         """
         self._check_open()
+        if self._batcher is None:
+            return await self._send_alone(message, queue, timeout)
+        return await (await self.submit(message, queue=queue, timeout=timeout))
+
+    async def _send_alone(
+        self, message: Message, queue: Destination | None, timeout: Duration | None
+    ) -> SendResult:
+        """Send a message in a request of its own, with hooks and relay."""
         if self._delay_relay is not None:
             message = await self._delay_relay.redirect(message, queue)
-        retries = self.config.retries
+        retries = self._settings.retries
         if not self._hooks.all:
             return await self._sender.deliver(self._builder.build(message, queue, timeout, retries))
         async with self._hooks.around(self._context(SendMode.AWAITED, [message])) as context:
@@ -92,70 +132,124 @@ class Producer(RequestingProducer):
         message: Message,
         *,
         queue: Destination | None = None,
-        timeout: float | None = None,
-        on_done: Callable[[PendingSend], None] | None = None,
+        timeout: Duration | None = None,
     ) -> PendingSend:
         """Send a message without waiting for the broker. Await the returned handle for the result.
 
-        Waits only while ``max_in_flight`` sends, or ``max_in_flight_bytes``, are in flight. Messages of one
-        task are written in order, but the broker may store them in another order. If the order matters, await
-        each result before the next send.
+        Waits only while ``max_in_flight`` sends, or ``max_in_flight_bytes``, are in flight. With ``linger``,
+        only the bytes count. Messages of one task are written in order, but the broker may store them in
+        another order. If the order matters, await each result before the next send, or set ``linger``.
 
         Args:
             message: the message.
             queue: the queue, or a selector; see the class.
             timeout: seconds for all attempts together, after the wait. None for the setting ``send_timeout``.
-            on_done: called with the PendingSend when the message has its result or its error.
 
         Raises:
-            ConfigurationError: ``on_done`` or a selector does not accept its arguments.
+            ConfigurationError: ``timeout`` is not a number of seconds, or a selector does not accept its
+                arguments.
             InvalidMessageError, SendForbiddenError, ClosedError: as :meth:`send`.
             RocketMQError: with ``delay_relay``, the brokers of a timed message could not be asked for their
                 versions.
 
         All other errors are in the PendingSend. If cancelled while it waits, the message is not sent.
         """
-        self._check_open()
-        if on_done is not None:
-            check_callback(on_done, "on_done")
-        pending = PendingSend(on_done)
-        if self._hooks.all or self._delay_relay is not None:
-            await self._submit_with_hooks(pending, message, queue, timeout)
-            return pending
-        request = self._builder.build(message, queue, timeout, self.config.retries_pipelined)
-        request.pending, request.on_done = pending, self._pipeline.on_done
+        if self._thread != get_ident():
+            self._check_open()  # raises the error
         await trio.lowlevel.checkpoint_if_cancelled()
-        if (waiting := self._pipeline.submit(request)) is not None:
-            await waiting
+        accepted = self._accept(message, queue, timeout)
+        pending: PendingSend = accepted if isinstance(accepted, PendingSend) else await accepted
         return pending
 
-    async def _submit_with_hooks(
-        self, pending: OutcomeReceiver, message: Message, queue: Destination | None, timeout: float | None
-    ) -> None:
-        """Submit a message as :meth:`submit`, with the hooks and the delay relay, if there are any."""
+    async def send_all(
+        self, messages: Iterable[Message], *, queues: Iterable[Destination | None] | None = None
+    ) -> list[SendResult | RocketMQError]:
+        """Send messages, wait for all of them, and return the outcome of each in order.
+
+        An outcome is a SendResult, or the error of a message that could not be sent. Errors are not raised.
+
+        Args:
+            messages: the messages, of any topics.
+            queues: the queue or selector of each message, or None; see the class.
+
+        Raises:
+            InvalidMessageError: the numbers of messages and queues differ. Nothing was sent.
+            ClosedError: the producer is not open. Nothing was sent.
+
+        If cancelled, the messages that were accepted until then are still sent.
+        """
         self._check_open()
+        if isinstance(messages, Message | str) or not isinstance(messages, Iterable):
+            raise wrong_type("messages", "a list of Message", messages)
+        if queues is not None and not isinstance(queues, Iterable):
+            raise wrong_type("queues", "a list of MessageQueue", queues)
+        messages = list(messages)
+        destinations = [None] * len(messages) if queues is None else list(queues)
+        if len(destinations) != len(messages):
+            raise InvalidMessageError(
+                f"queues has {len(destinations)} entries for {len(messages)} messages; it must have one each"
+            )
+        outcomes: list[PendingSend | RocketMQError] = []
+        for message, queue in zip(messages, destinations, strict=True):
+            try:
+                outcomes.append(await self.submit(message, queue=queue))
+            except RocketMQError as error:
+                outcomes.append(error)
+        if self._batcher is not None:
+            self._batcher.send_collected()
+        for one in outcomes:
+            if isinstance(one, PendingSend):
+                await one.wait()
+        return [
+            one if isinstance(one, RocketMQError) else one.exception() or one.result() for one in outcomes
+        ]
+
+    def _accept_alone(
+        self,
+        message: Message,
+        queue: Destination | None,
+        timeout: Duration | None,
+        receiver: OutcomeReceiver | None = None,
+    ) -> OutcomeReceiver | Coroutine[Any, Any, OutcomeReceiver]:
+        """Submit a message in a request of its own; see ``_accept``."""
+        pending = PendingSend() if receiver is None else receiver
+        if self._hooks.all or self._delay_relay is not None:
+            return self._submit_with_hooks(pending, message, queue, timeout)
+        request = self._builder.build(message, queue, timeout, self._settings.retries)
+        request.pending, request.on_done = pending, self._pipeline.on_done
+        waiting = self._pipeline.submit(request)
+        return pending if waiting is None else waiting
+
+    async def _submit_with_hooks(
+        self, pending: OutcomeReceiver, message: Message, queue: Destination | None, timeout: Duration | None
+    ) -> OutcomeReceiver:
+        """Submit a message as :meth:`submit`, with the hooks and the delay relay, if there are any."""
         if self._delay_relay is not None:
             message = await self._delay_relay.redirect(message, queue)
-        retries = self.config.retries_pipelined
+        retries = self._settings.retries
         if not self._hooks.all:
             request = self._builder.build(message, queue, timeout, retries)
             request.pending, request.on_done = pending, self._pipeline.on_done
-            await self._pipeline.wait_and_submit(request)
-            return
+            return await self._pipeline.wait_and_submit(request)
         async with self._hooks.before(self._context(SendMode.PIPELINED, [message])) as context:
             request = self._builder.build(context.messages[0], queue, timeout, retries, context)
             request.pending = pending
             request.on_done = self._pipeline.after_hooks(context, self._pipeline.finish)
-            await self._pipeline.wait_and_submit(request)
+            return await self._pipeline.wait_and_submit(request)
 
     async def flush(self) -> None:
-        """Wait until every pipelined send, and every request, has its outcome.
+        """Send the collected messages, and wait for the outcome of every pipelined send and every request.
 
         Errors are not raised here. They are in the PendingSends. If cancelled, the sends continue. Raises
         ClosedError if this producer is not open.
         """
         self._check_open()
         await trio.lowlevel.checkpoint()
+        await self._flush()
+
+    async def _flush(self) -> None:
+        if self._batcher is not None:
+            await self._batcher.flush()
         await self._pipeline.flush()
 
     async def send_oneway(self, message: Message, *, queue: Destination | None = None) -> None:
@@ -179,13 +273,13 @@ class Producer(RequestingProducer):
         messages: Sequence[Message],
         *,
         queue: Destination | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> Sequence[SendResult]:
         """Send messages of one topic in a batch, and wait until a broker has stored them.
 
         They are stored in one queue in order. If they take more than ``max_message_size`` bytes with their
         properties, they are sent in several batches, one after the other, and each to a queue of its own if
-        ``queue`` is None. A BatchingProducer collects batches by itself.
+        ``queue`` is None. With ``linger``, the producer collects batches by itself.
 
         Args:
             messages: the messages.
@@ -204,18 +298,31 @@ class Producer(RequestingProducer):
         """
         self._check_open()
         check_list(messages)
+        return await self._send_list(messages, queue, timeout)
+
+    async def _send_list(
+        self,
+        messages: Sequence[Message],
+        queue: Destination | None,
+        timeout: Duration | None,
+        *,
+        in_halves: bool = False,
+    ) -> Sequence[SendResult]:
+        """Send a batch, with hooks. ``in_halves`` is that of SendRequest."""
         if not self._hooks.all:
-            return await self._batch_sender.send(messages, queue, timeout)
+            return await self._batch_sender.send(messages, queue, timeout, in_halves=in_halves)
         async with self._hooks.around(self._context(SendMode.AWAITED, messages)) as context:
             if len(context.messages) != len(messages):
                 raise InvalidMessageError(
                     f"a hook changed the number of messages of a batch from {len(messages)} to "
                     f"{len(context.messages)}; before_send may only replace messages"
                 )
-            return await self._batch_sender.send(context.messages, queue, timeout, context)
+            return await self._batch_sender.send(
+                context.messages, queue, timeout, context, in_halves=in_halves
+            )
 
-    async def send_encoded(
-        self, batch: EncodedBatch, *, queue: Destination | None = None, timeout: float | None = None
+    async def _send_encoded(
+        self, batch: EncodedBatch, *, queue: Destination | None = None, timeout: Duration | None = None
     ) -> SendResult:
         """Send a batch that is already encoded, and wait until a broker has stored it.
 
@@ -235,16 +342,16 @@ class Producer(RequestingProducer):
         """
         self._check_open()
         check_instance(batch, "batch", EncodedBatch)
-        if len(batch.body) > self.config.max_message_size:
+        if len(batch.body) > self._settings.max_message_size:
             raise MessageTooLargeError(
                 f"the encoded batch has {len(batch.body)} bytes; max_message_size is "
-                f"{self.config.max_message_size}"
+                f"{self._settings.max_message_size}"
             )
-        request = self._builder.build_batch(batch, queue, timeout, self.config.retries)
+        request = self._builder.build_batch(batch, queue, timeout, self._settings.retries)
         return await self._sender.deliver(request)
 
     async def recall(self, topic: str, recall_handle: str) -> str:
-        """Recall a timed message before it is delivered. Brokers 5.x only. Java: ``recallMessage``.
+        """Recall a timed message before it is delivered. Brokers from 5.3.2 on. Java: ``recallMessage``.
 
         Args:
             topic: the topic of the message.
@@ -256,6 +363,7 @@ class Producer(RequestingProducer):
             InvalidMessageError: the handle is malformed.
             TopicNotFoundError, NoQueueError, NameServerError: the topic has no queue to send to, or the
                 address of the message's broker is unknown.
+            UnsupportedByBrokerError: the broker is older than 5.3.2, or behind a proxy.
             BrokerError: the message was delivered already, or the broker does not allow recalls
                 (recallMessageEnable).
             ConnectError, ConnectionLostError, RequestTimeoutError: the broker did not answer.
@@ -266,14 +374,13 @@ class Producer(RequestingProducer):
         self._check_open()
         check_topic(topic)
         handle = RecallHandle.decode(check_text(recall_handle, "recall_handle"))
-        await self.client.routes.get(topic, for_sending=True)
+        await self._client.routes.get(topic, for_sending=True)
         try:
-            answer = await self.client.brokers.recall(
-                handle.broker_name, self.config.group, topic, recall_handle
+            answer = await self._client.brokers.recall(
+                handle.broker_name, self._settings.group, topic, recall_handle
             )
-        except BrokerError as error:
-            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                self._trace_recall(topic, handle, success=False)
+        except BrokerError:
+            self._trace_recall(topic, handle, success=False)
             raise
         self._trace_recall(topic, handle, success=True, region=answer.fields.get(MESSAGE_REGION))
         return RecallMessageAnswer.from_fields(answer.fields).msg_id
@@ -282,34 +389,20 @@ class Producer(RequestingProducer):
         self, topic: str, handle: RecallHandle, *, success: bool, region: str | None = None
     ) -> None:
         if self._tracing is not None:
-            now_ms, group = self.client.now_ms(), self.config.group
-            self._tracing.append(
-                recall_record(topic, handle, group, region=region, success=success, now_ms=now_ms)
-            )
+            now_ms, group = self._client.now_ms(), self._settings.group
+            record = recall_record(topic, handle, group, region=region, success=success, now_ms=now_ms)
+            self._tracing.append(record, record.region)
 
-    # For the BatchingProducer and the other APIs, which have no task per send
-
-    def _submit(
-        self, pending: OutcomeReceiver, message: Message, queue: Destination | None, timeout: float | None
-    ) -> Coroutine[Any, Any, object] | None:
-        """Submit a message as :meth:`submit`, with ``pending`` instead of a new PendingSend.
-
-        Await the coroutine that is returned, if any. This and the coroutine raise as :meth:`submit`.
-        """
-        if self._hooks.all or self._delay_relay is not None:
-            return self._submit_with_hooks(pending, message, queue, timeout)
-        request = self._builder.build(message, queue, timeout, self.config.retries_pipelined)
-        request.pending, request.on_done = pending, self._pipeline.on_done
-        return self._pipeline.submit(request)
+    # For the Batcher and the other APIs, which have no task per send
 
     def _begin_send(
-        self, message: Message, on_answer: OnAnswer, queue: Destination | None, timeout: float | None
+        self, message: Message, on_answer: OnAnswer, queue: Destination | None, timeout: Duration | None
     ) -> FirstAttempt | None:
-        """Start :meth:`send` without a task. Returns None if hooks or the relay need a task."""
+        """Start :meth:`send` without a task. Returns None if hooks, the relay or batches need a task."""
         self._check_open()
-        if self._hooks.all or self._delay_relay is not None:
+        if self._hooks.all or self._delay_relay is not None or self._batcher is not None:
             return None
-        request = self._builder.build(message, queue, timeout, self.config.retries)
+        request = self._builder.build(message, queue, timeout, self._settings.retries)
         return FirstAttempt(self._sender, request, on_answer)
 
     def _begin_batch(
@@ -317,9 +410,9 @@ class Producer(RequestingProducer):
         messages: Sequence[Message],
         on_answer: OnAnswer,
         queue: Destination | None,
-        timeout: float | None,
+        timeout: Duration | None,
     ) -> BatchAttempt | None:
-        """Start :meth:`send_batch` without a task. Returns None for hooks, or for several batches."""
-        self._check_open()
-        check_list(messages)
-        return None if self._hooks.all else self._batch_sender.begin(messages, on_answer, queue, timeout)
+        """Start a batch of the Batcher without a task. Returns None for hooks, or for several requests."""
+        if self._hooks.all:
+            return None
+        return self._batch_sender.begin(messages, on_answer, queue, timeout, in_halves=True)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from rocketmq_py.client.routes import Route
 from rocketmq_py.errors import InvalidMessageError, RocketMQError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.producer.destinations import select
 from rocketmq_py.producer.latency_faults import LatencyFaults
-from rocketmq_py.producer.selectors import select
 from rocketmq_py.producer.send_request import SendRequest
 
 

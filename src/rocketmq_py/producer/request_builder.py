@@ -6,17 +6,18 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
-from rocketmq_py.arguments import check_timeout
-from rocketmq_py.client.client import Client
+from rocketmq_py.arguments import Duration, check_timeout
+from rocketmq_py.client.core import ClientCore
+from rocketmq_py.client.features import LITE_TOPICS, TIMED_MESSAGES
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
 from rocketmq_py.message import Message
 from rocketmq_py.producer.batch import EncodedBatch
-from rocketmq_py.producer.config import ProducerConfig
+from rocketmq_py.producer.destinations import destination_of, key_of_batch, key_of_hash
 from rocketmq_py.producer.hooks import SendContext
-from rocketmq_py.producer.selectors import destination_of
 from rocketmq_py.producer.send_request import Destination, SendRequest
-from rocketmq_py.property_names import INSTANCE_ID
+from rocketmq_py.producer.settings import ProducerSettings
+from rocketmq_py.property_names import INSTANCE_ID, SHARDING_KEY, START_DELIVER_TIME
 from rocketmq_py.protocol.send_request import (
     SendRequestBuilder,
     batch_properties,
@@ -34,37 +35,38 @@ def check_message(message: object) -> None:
     raise InvalidMessageError(f"message must be a Message, not {type(message).__name__}{hint}")
 
 
+def sends_start_deliver_time(config: ProducerSettings, client: ClientCore) -> bool:
+    """Return whether timed messages have the property __STARTDELIVERTIME: as set, else by the address."""
+    explicit = config.start_deliver_time
+    return client.uses_start_deliver_time if explicit is None else explicit
+
+
 class RequestBuilder:
     """Builds the requests of a producer.
 
     Args:
         client: provides ids, the time, and the namespace.
         config: the producer's settings.
-
-    Attributes:
-        reply_code: the request code for replies.
     """
 
-    def __init__(self, client: Client, config: ProducerConfig) -> None:
+    def __init__(self, client: ClientCore, config: ProducerSettings) -> None:
         self._client = client
         self._config = config
         self._namespace = client.namespace.name
         self._group = client.namespace.wrap_group(config.group)
+        self._sends_start_time = sends_start_deliver_time(config, client)
         self._header_builder = lru_cache(maxsize=4096)(self._new_header_builder)  # by topic and code
         self._compress_over = config.compression.over if config.compression else math.inf
-        v2 = config.request_form == "V2"
-        self._code = RequestCode.SEND_MESSAGE_V2 if v2 else RequestCode.SEND_MESSAGE
-        self.reply_code = RequestCode.SEND_REPLY_MESSAGE_V2 if v2 else RequestCode.SEND_REPLY_MESSAGE
 
     def build(
         self,
         message: Message,
         queue: Destination | None,
-        timeout: float | None,
+        timeout: Duration | None,
         retries: int,
         context: SendContext | None = None,
         *,
-        code: int | None = None,
+        code: int = RequestCode.SEND_MESSAGE_V2,
         system_flag: int = 0,
         system_properties: Mapping[str, str] = _NO_PROPERTIES,
         now_ms: int = 0,
@@ -77,7 +79,7 @@ class RequestBuilder:
             timeout: seconds for all attempts together. None for the setting.
             retries: attempts after the first.
             context: the context of the hooks, if there are any.
-            code: the request code. None for the setting.
+            code: the request code.
             system_flag: RocketMQ's own bits.
             system_properties: RocketMQ's own properties.
             now_ms: the current time, epoch milliseconds. 0 asks the client.
@@ -90,7 +92,7 @@ class RequestBuilder:
         if type(message) is not Message:
             check_message(message)
         if timeout is not None:
-            check_timeout(timeout)
+            timeout = check_timeout(timeout)
         body = message.body
         if not message.is_bare:
             queue = destination_of(message, queue)
@@ -101,10 +103,18 @@ class RequestBuilder:
         if self._namespace:
             system_properties = {**system_properties, INSTANCE_ID: self._namespace}
         now_ms = now_ms or client.now_ms()
+        has_start_time = not message.is_bare and START_DELIVER_TIME in message.properties
+        if queue is not None or not message.is_bare:
+            if self._sends_start_time and message.is_timed and not has_start_time:
+                has_start_time = True
+                due_ms = message.deliver_at_ms or now_ms + round(message.delay * 1000)
+                system_properties = {**system_properties, START_DELIVER_TIME: str(due_ms)}
+            if (key := key_of_hash(queue, message)) is not None:
+                system_properties = {**system_properties, SHARDING_KEY: key}
         unique_id = client.unique_ids.next(now_ms)
         request = SendRequest(
             config,
-            self._header_builder(message.topic, self._code if code is None else code),
+            self._header_builder(message.topic, code),
             (message,),
             body,
             encode_message_properties(message, unique_id, system_properties),
@@ -115,8 +125,9 @@ class RequestBuilder:
             queue,
             system_flag,
         )
-        if not message.is_bare and (message.is_timed or message.lite_topic):
+        if not message.is_bare and (message.lite_topic or (message.is_timed and not has_start_time)):
             request.wants_heartbeat = True
+            request.needs = LITE_TOPICS if message.lite_topic else TIMED_MESSAGES
         if len(body) >= self._compress_over:
             request.may_be_compressed = True
         if context is not None:
@@ -127,19 +138,19 @@ class RequestBuilder:
         self,
         batch: EncodedBatch,
         queue: Destination | None,
-        timeout: float | None,
+        timeout: Duration | None,
         retries: int,
         context: SendContext | None = None,
     ) -> SendRequest:
         """Build the request for a batch. The arguments are those of :meth:`build`."""
         config, client = self._config, self._client
-        check_timeout(timeout)
+        timeout = check_timeout(timeout)
         request = SendRequest(
             config,
             self._header_builder(batch.topic, RequestCode.SEND_BATCH_MESSAGE),
             batch.messages,
             batch.body,
-            batch_properties(batch.wait_store_ok),
+            batch_properties(batch.wait_store_ok, key_of_batch(batch.messages)),
             ",".join(batch.unique_ids),
             client.now_ms(),
             config.send_timeout if timeout is None else timeout,
@@ -151,11 +162,9 @@ class RequestBuilder:
         return request
 
     def _new_header_builder(self, topic: str, code: int) -> SendRequestBuilder:
-        config = self._client.config
         return SendRequestBuilder(
             code,
             self._group,
             self._client.namespace.wrap_topic(topic),
-            default_topic_queues=config.default_topic_queues,
-            unit_mode=config.unit_mode,
+            unit_mode=self._client.settings.unit_mode,
         )

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, cast
 
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
+from rocketmq_py.client.features import REPLIES
 from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.client.proxies import unsupported_by_proxy
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import Delivery, InvalidMessageError, ReplyTimeoutError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.names import reply_topic
+from rocketmq_py.producer.closing import Closing
 from rocketmq_py.producer.outcome import Outcome, closed_error, send_result
 from rocketmq_py.producer.pending import PendingReply
 from rocketmq_py.producer.pipeline import Pipeline
@@ -66,7 +68,7 @@ class PendingReplies:
         late: the number of replies that arrived after their request had timed out, or twice.
     """
 
-    def __init__(self, client: Client, sender: Sender, pipeline: Pipeline) -> None:
+    def __init__(self, client: ClientCore, sender: Sender, pipeline: Pipeline) -> None:
         self._client = client
         self._sender = sender
         self._pipeline = pipeline
@@ -89,8 +91,8 @@ class PendingReplies:
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._accept
         )
 
-    def close(self) -> None:
-        """Stop accepting replies, and fail the requests that wait for one."""
+    def close(self, closing: Closing) -> None:
+        """Stop accepting replies, and fail the requests that wait for one. ``closing`` logs unsent ones."""
         self._nursery = None
         if self._stop_serving is not None:
             self._stop_serving()
@@ -99,6 +101,7 @@ class PendingReplies:
             error = closed_error(may_be_stored=waiting.request.may_have_arrived)
             if waiting.pending.sent is None:  # others count as sent
                 self._sender.counters.send_failed(error)
+                closing.add(waiting.request.topic, error)
             self._finish(waiting.pending, error)
 
     def new_pending(self) -> PendingReply:
@@ -137,6 +140,7 @@ class PendingReplies:
         self._waiting[pending.correlation_id] = waiting
         self._deadlines.add(waiting, request.send_deadline)
         request.wants_heartbeat = True
+        request.needs = request.needs or REPLIES  # other features need newer brokers than this one
         self._client.heartbeats.expect_replies()
         request.on_done = partial(self._sent, pending, on_sent)
         try:
@@ -222,9 +226,9 @@ class PendingReplies:
             return
         self.forget(pending)
         if isinstance(outcome, RocketMQError):
-            pending.fail(outcome, self._pipeline.failures)
+            pending._fail(outcome, self._pipeline.failures)
         else:
-            pending.succeed(outcome)
+            pending._succeed(outcome)
 
     def _accept(self, connection: Connection, command: Command) -> bool:
         """Accept a reply. Return False if it is for another producer of the client."""
@@ -238,6 +242,7 @@ class PendingReplies:
         if waiting is None:
             self.late += 1
         else:
+            self._sender.counters.last_result = trio.current_time()
             self._finish(waiting.pending, reply)
         return True
 

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import attrs
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
+from rocketmq_py.client.features import TIMED_MESSAGES
 from rocketmq_py.client.routes import Route
-from rocketmq_py.codes import V5_0_0_SNAPSHOT, V5_5_0
-from rocketmq_py.errors import Delivery, RequestTimeoutError, RocketMQError, UnsupportedByBrokerError
+from rocketmq_py.errors import (
+    ConnectError,
+    ConnectionLostError,
+    Delivery,
+    RequestTimeoutError,
+    RocketMQError,
+)
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.producer.latency_faults import LatencyFaults
 from rocketmq_py.producer.queue_choice import QueueChoice
 from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.protocol.send_request import HeaderTemplate, SendRequestBuilder
 from rocketmq_py.remoting import Connection
+from rocketmq_py.remoting.reachability import RECHECK_SECONDS
 
 MAX_CACHED_TARGETS = 4096
 """The largest number of cached entries, one per topic and request code. The cache is cleared when it is
 full."""
+
+MAX_REFRESH_SECONDS = 1.0
+"""Seconds for which a retry waits for a new route. Then it uses the one that is known."""
 
 
 class QueueTarget:
@@ -55,7 +65,7 @@ class RequestRouter:
         rng: chooses the first queue of each topic.
     """
 
-    def __init__(self, client: Client, faults: LatencyFaults | None, rng: random.Random) -> None:
+    def __init__(self, client: ClientCore, faults: LatencyFaults | None, rng: random.Random) -> None:
         self._client = client
         self._faults = faults
         self._choice = QueueChoice(faults, rng)
@@ -126,31 +136,32 @@ class RequestRouter:
 
     async def wait_for_route(self, request: SendRequest) -> Route:
         """Ask for the route of the request's topic. The attempt starts when it is known."""
-        with trio.move_on_at(request.send_deadline), nothing_sent():
-            route = await self._client.routes.get(request.topic, for_sending=True)
-            # The latency of the name server does not count against the broker.
-            request.start_attempt(trio.current_time())
-            return route
-        addresses = self._client.name_servers.addresses
-        raise RequestTimeoutError(addresses, request.send_timeout, Delivery.NOT_SENT)
+        with nothing_sent():
+            route = await self._client.routes.get_before(
+                request.topic, request.send_deadline, for_sending=True
+            )
+        # The latency of the name server does not count against the broker.
+        request.start_attempt(trio.current_time())
+        return route
+
+    async def refresh_route(self, request: SendRequest) -> None:
+        """Wait for a new route of the request's topic, but at most for a part of the time that is left."""
+        with trio.move_on_after(min(MAX_REFRESH_SECONDS, request.remaining / 2)):
+            await self._client.routes.wait_for_refresh(request.topic)
 
     async def connect(self, request: SendRequest) -> Connection:
-        """Dial the broker of the chosen queue, send a heartbeat if needed, and return the connection."""
-        assert request.queue is not None
+        """Dial the broker of the chosen queue, send a heartbeat if needed, and return the connection.
+
+        If the broker cannot be reached, this fails at once if the request may go to another broker that may
+        be reachable. Otherwise it waits until the attempt's deadline.
+        """
         with nothing_sent():
-            connection = await self._connect(
-                request.queue.broker_name, request.deadline, heartbeat=request.wants_heartbeat
-            )
-            if _is_too_old(connection, request):
-                if request.is_lite:
-                    raise UnsupportedByBrokerError(
-                        f"broker {connection.address} is older than 5.5.0 and has no lite topics; no "
-                        "consumer would receive the message"
-                    )
-                raise UnsupportedByBrokerError(
-                    f"broker {connection.address} is older than 5.0 and would deliver a timed message at "
-                    "once; use delay_level, or a relay (delay_relay)"
-                )
+            connection = await self._dial(request)
+            if request.wants_heartbeat:
+                timeout = max(request.deadline - trio.current_time(), 0.0)
+                await self._client.heartbeats.ensure_current(connection, timeout=timeout)
+            if request.needs is not None:
+                request.needs.check(connection)
         return connection
 
     async def supports_timed(self, topic: str, timeout: float) -> bool:
@@ -159,14 +170,14 @@ class RequestRouter:
         Raises the errors of a send that cannot reach a broker within ``timeout`` seconds.
         """
         deadline = trio.current_time() + timeout
-        with trio.move_on_at(deadline) as scope, nothing_sent():
-            route = await self._client.routes.get(topic, for_sending=True)
+        with nothing_sent():
+            route = await self._client.routes.get_before(topic, deadline, for_sending=True)
             for broker_name in dict.fromkeys(queue.broker_name for queue in route.write_queues):
-                connection = await self._connect(broker_name, deadline, heartbeat=True)
-                if connection.peer_version < V5_0_0_SNAPSHOT:
+                connection = await self._client.connections.get_before(self._address(broker_name), deadline)
+                remaining = max(deadline - trio.current_time(), 0.0)
+                await self._client.heartbeats.ensure_current(connection, timeout=remaining)
+                if not TIMED_MESSAGES.is_supported_by(connection.peer_version):
                     return False
-        if scope.cancelled_caught:
-            raise RequestTimeoutError(self._client.name_servers.addresses, timeout, Delivery.NOT_SENT)
         return True
 
     def has_other_broker(self, request: SendRequest) -> bool:
@@ -174,19 +185,48 @@ class RequestRouter:
 
         Never for a static topic: its queues move together, and a retry has to wait for the new route.
         """
+        return any(name != request.failed_broker for name in self._brokers_to_choose(request))
+
+    def not_connected(self, request: SendRequest) -> RocketMQError:
+        """Return the error of a request that has waited for its broker until its deadline."""
+        assert request.queue is not None
+        broker_name, seconds = request.queue.broker_name, request.deadline - request.started
+        address = self._client.routes.master_address_nowait(broker_name)
+        target = broker_name if address is None else self._client.brokers.request_address(address)
+        return self._client.connections.not_connected(target, seconds)
+
+    def _brokers_to_choose(self, request: SendRequest) -> Iterable[str]:
+        """Return the brokers among which a retry may choose, by name."""
         route = self._client.routes.get_nowait(request.topic)
         if route is None or request.fixed_queue is not None or route.logical_brokers:
-            return False
-        return any(queue.broker_name != request.failed_broker for queue in route.write_queues)
+            return ()
+        return dict.fromkeys([queue.broker_name for queue in route.write_queues])
 
-    async def _connect(self, broker_name: str, deadline: float, *, heartbeat: bool) -> Connection:
-        """Return a connection to a broker's master. With ``heartbeat``, the broker knows this client."""
-        address = self._client.brokers.request_address(self._client.routes.broker_address(broker_name))
-        connection = await self._client.connections.get_before(address, deadline)
-        if heartbeat:
-            timeout = max(deadline - trio.current_time(), 0.0)
-            await self._client.heartbeats.ensure_current(connection, timeout=timeout)
-        return connection
+    async def _dial(self, request: SendRequest) -> Connection:
+        """Return a connection to the broker of the chosen queue; see :meth:`connect`."""
+        assert request.queue is not None
+        connections, broker_name = self._client.connections, request.queue.broker_name
+        while True:
+            address = self._address(broker_name)
+            others = [self._address(name) for name in self._brokers_to_choose(request) if name != broker_name]
+            if not all(map(connections.is_unreachable, others)):
+                return await connections.get(address, deadline=request.deadline)
+            recheck_at = min(request.deadline, trio.current_time() + RECHECK_SECONDS)
+            try:
+                found = await connections.get_any_before([address, *others], recheck_at)
+            except (ConnectError, RequestTimeoutError) as error:
+                if not error.not_reached:
+                    raise
+                if trio.current_time() >= request.deadline:
+                    raise self.not_connected(request) from None
+                self._client.routes.invalidate(request.topic)
+            else:
+                # Another broker can be reached first: this attempt ends, and the next one chooses that.
+                return found if found.address == address else await connections.get(address)
+
+    def _address(self, broker_name: str) -> str:
+        """Return the address of a broker's master for sends. Raises NoQueueError if it is unknown."""
+        return self._client.brokers.request_address(self._client.routes.broker_address(broker_name))
 
 
 @contextmanager
@@ -196,10 +236,10 @@ def nothing_sent() -> Iterator[None]:
         yield
     except RocketMQError as error:
         error.delivery = Delivery.NOT_SENT
+        if isinstance(error, ConnectionLostError | RequestTimeoutError):
+            error.not_reached = True
         raise
 
 
 def _is_too_old(connection: Connection, request: SendRequest) -> bool:
-    if request.is_lite:
-        return connection.peer_version < V5_5_0
-    return request.is_timed and connection.peer_version < V5_0_0_SNAPSHOT
+    return request.needs is not None and not request.needs.is_supported_by(connection.peer_version)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rocketmq_py.arguments import check_instance, check_timeout
-from rocketmq_py.callables import check_callback
+from rocketmq_py.arguments import Duration, check_instance, check_timeout
 from rocketmq_py.client.proxies import raise_if_proxy
-from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import BrokerError
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.errors import UnsupportedByBrokerError
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.producer.base_producer import BaseProducer
 from rocketmq_py.producer.hooks import SendMode
@@ -31,7 +30,7 @@ class RequestingProducer(BaseProducer):
         message: Message,
         *,
         queue: Destination | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> ReceivedMessage:
         """Send a request and wait for the reply that a consumer sends with :meth:`reply`.
 
@@ -43,7 +42,7 @@ class RequestingProducer(BaseProducer):
 
         Raises:
             ReplyTimeoutError: no reply came in time.
-            UnsupportedByBrokerError: the brokers are behind a proxy. Nothing was sent.
+            UnsupportedByBrokerError: the brokers are older than 4.6.0 or behind a proxy. Nothing was sent.
             RocketMQError: as :meth:`send`, if the request could not be sent.
 
         If cancelled, a reply that still arrives is dropped.
@@ -59,29 +58,23 @@ class RequestingProducer(BaseProducer):
         message: Message,
         *,
         queue: Destination | None = None,
-        timeout: float | None = None,
-        on_done: Callable[[PendingReply], None] | None = None,
+        timeout: Duration | None = None,
     ) -> PendingReply:
         """Send a request without waiting for its reply. Await the returned handle for the reply.
 
-        Waits as :meth:`submit`. The arguments are those of :meth:`request`. ``on_done`` is called with the
-        PendingReply when it has the reply or an error.
+        Waits as :meth:`submit`. The arguments are those of :meth:`request`.
 
         Raises:
-            ConfigurationError: ``on_done`` or a selector does not accept its arguments.
+            ConfigurationError: a selector does not accept its arguments.
             InvalidMessageError, SendForbiddenError, ClosedError: as :meth:`send`.
 
         All other errors are in the PendingReply. If cancelled while it waits, the request is not sent.
         """
         self._check_open()
-        if on_done is not None:
-            check_callback(on_done, "on_done")
         pending = self._replies.new_pending()
-        if on_done is not None:
-            pending.add_done_callback(on_done)
-        check_timeout(timeout)
-        timeout = self.config.send_timeout if timeout is None else timeout
-        retries, properties = self.config.retries_pipelined, self._replies.properties(pending, timeout)
+        timeout = check_timeout(timeout)
+        timeout = self._settings.send_timeout if timeout is None else timeout
+        retries, properties = self._settings.retries, self._replies.properties(pending, timeout)
         if not self._hooks.all:
             request = self._builder.build(message, queue, timeout, retries, system_properties=properties)
             await self._replies.submit(request, pending)
@@ -100,7 +93,7 @@ class RequestingProducer(BaseProducer):
         *,
         codec: Codec | None = None,
         properties: Mapping[str, str] = NO_PROPERTIES,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> SendResult:
         """Reply to a request that a consumer received.
 
@@ -113,11 +106,10 @@ class RequestingProducer(BaseProducer):
             timeout: seconds for all attempts together. None for the setting ``send_timeout``.
 
         Raises:
-            InvalidMessageError: the message is not a request, the body is not valid, or the codec cannot
-                encode the value.
-            InvalidPropertyError: a property is not allowed.
+            InvalidMessageError: the message is not a request, the body or a property is not valid, or the
+                codec cannot encode the value.
             BrokerError: the requesting client is gone.
-            UnsupportedByBrokerError: the brokers are behind a proxy. Nothing was sent.
+            UnsupportedByBrokerError: the brokers are older than 4.6.0 or behind a proxy. Nothing was sent.
             RocketMQError: as :meth:`send`.
 
         If cancelled, no attempt is left running. A reply that was written may still arrive.
@@ -125,26 +117,31 @@ class RequestingProducer(BaseProducer):
         self._check_open()
         check_instance(request, "request", ReceivedMessage)
         message, system_properties, queue = reply_to(request, body, codec, properties)
-        self.client.namespace.add_system_topic(message.topic)
-        code = self._builder.reply_code
+        self._client.namespace.add_system_topic(message.topic)
+        code = RequestCode.SEND_REPLY_MESSAGE_V2
         build = partial(
             self._builder.build,
             queue=queue,
             timeout=timeout,
-            retries=self.config.retries,
+            retries=self._settings.retries,
             code=code,
             system_properties=system_properties,
         )
+        sent = None
         try:
             if not self._hooks.all:
-                return await self._sender.deliver(build(message))
+                sent = build(message)
+                return await self._sender.deliver(sent)
             async with self._hooks.around(self._context(SendMode.AWAITED, [message])) as context:
                 sent = build(context.messages[0], context=context)
                 context.results = (result := await self._sender.deliver(sent),)
             return result
-        except BrokerError as error:
-            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        except UnsupportedByBrokerError:
+            if sent is not None and sent.address:
                 await raise_if_proxy(
-                    self.client.connections, error.address, code, timeout=self.client.config.request_timeout
+                    self._client.connections,
+                    sent.address,
+                    code,
+                    timeout=self._client.settings.request_timeout,
                 )
             raise

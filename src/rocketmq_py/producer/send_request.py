@@ -7,31 +7,32 @@ from typing import TypeAlias
 
 import trio
 
-from rocketmq_py.credentials import Credentials
-from rocketmq_py.errors import Delivery, ProtocolError, RocketMQError
-from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
-from rocketmq_py.producer.config import ProducerConfig
-from rocketmq_py.producer.outcome import Acknowledgement, Outcome, OutcomeReceiver, send_result
-from rocketmq_py.producer.selectors import QueueSelector, check_destination
+from rocketmq_py.client.features import Feature
+from rocketmq_py.client.proxies import not_offered
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.credentials import RequestSigner
+from rocketmq_py.errors import Delivery, FlowControlError, ProtocolError, RocketMQError
+from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.producer.destinations import check_destination
+from rocketmq_py.producer.outcome import Acknowledgement, Outcome, OutcomeReceiver
+from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.protocol.headers import read_stored_position
 from rocketmq_py.protocol.send_request import STORED, HeaderTemplate, SendRequestBuilder
 from rocketmq_py.protocol.typed_sends import SendAnswer, SendAnswerFields
 from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.pending_requests import Answer, PendingRequest
+from rocketmq_py.selectors import QueueSelector
 
 FIRST_BACK_OFF = 0.1
 """Seconds before the first retry if it must wait. Doubled for each further retry."""
+FIRST_FLOW_CONTROL_BACK_OFF = 0.5
+"""The same after a refusal by flow control. Services limit the requests of a second."""
+LONGEST_WAIT = 1.0
+"""The longest seconds between two attempts that reach no broker."""
 
 Destination: TypeAlias = MessageQueue | QueueSelector
 """The queue of a message, or the selector that chooses it."""
-
-
-class NotStoreOKError(RocketMQError):
-    """Ends an attempt that stored the message with a status other than SEND_OK. Never reaches users."""
-
-    retriable = True
-    delivery = Delivery.UNKNOWN
 
 
 class SendRequest(PendingRequest):
@@ -61,16 +62,17 @@ class SendRequest(PendingRequest):
         fixed_queue: the queue that every attempt must use. Set when a selector has chosen it.
         template: the header template for ``queue``. None if the header must be built from its fields.
         failed_broker: the broker of the last failed attempt.
-        failures: the number of failed attempts.
-        not_ok_result: the result of an attempt that stored the message with a status other than SEND_OK.
+        failures: the number of failed attempts that have reached a broker. Only these use up the retries.
         started: the start of the last attempt, on trio's clock.
         address: the broker of the last attempt. Empty before the first.
         may_be_compressed: whether the body is large enough for compression.
         wants_heartbeat: whether the broker must know this client's groups, or tell its version, first.
+        needs: the feature that the broker must have. None if every broker has it. Implies wants_heartbeat.
         on_answer: receives the answer to an attempt, and its time of arrival, if no task waits for it.
-        on_done: called by the sender with the outcome if no task waits for it. The user's ``on_done`` is a
-            callback of ``pending``.
+        on_done: called by the sender with the outcome if no task waits for it.
         pending: receives the outcome of a pipelined send. Usually the handle that the user has.
+        in_halves: whether each half of the batch is sent by itself after an error of
+            :func:`is_sent_in_halves`. Then its messages have not failed yet.
         in_background: whether a background task makes the attempts. An exception of a selector becomes the
             outcome then.
         is_retried_by_caller: whether ``on_done`` gets the error of the first attempt, because the caller
@@ -86,19 +88,21 @@ class SendRequest(PendingRequest):
         "_properties",
         "_retries",
         "_system_flag",
+        "_unreached",
         "address",
         "failed_broker",
         "failures",
         "fixed_queue",
         "header_builder",
         "in_background",
+        "in_halves",
         "is_queue_chosen",
         "is_retried_by_caller",
         "is_written",
         "may_be_compressed",
         "message_id",
         "messages",
-        "not_ok_result",
+        "needs",
         "on_answer",
         "on_done",
         "pending",
@@ -119,7 +123,7 @@ class SendRequest(PendingRequest):
 
     def __init__(
         self,
-        config: ProducerConfig,
+        config: ProducerSettings,
         header_builder: SendRequestBuilder,
         messages: tuple[Message, ...],
         body: bytes,
@@ -152,8 +156,8 @@ class SendRequest(PendingRequest):
         self.send_deadline: float = 0.0  # set by the first attempt
         self.started: float = 0.0
         self.failures: int = 0
+        self._unreached: int = 0  # failed attempts that have reached no broker
         self.failed_broker: str | None = None
-        self.not_ok_result: SendResult | None = None
         self.queue: MessageQueue | None = None
         self.fixed_queue: MessageQueue | None = None
         self.selector: QueueSelector | None = None
@@ -161,7 +165,9 @@ class SendRequest(PendingRequest):
         self.address: str = ""
         self.may_be_compressed: bool = False
         self.wants_heartbeat: bool = False
+        self.needs: Feature | None = None
         self.in_background: bool = False
+        self.in_halves: bool = False
         self.is_retried_by_caller: bool = False
         self.is_queue_chosen: bool = False
         self.is_written: bool = False
@@ -174,16 +180,6 @@ class SendRequest(PendingRequest):
             self.fixed_queue = queue
         else:
             self.selector = queue
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether the message is delivered at a given time, which only brokers 5.x support."""
-        return self.messages[0].is_timed
-
-    @property
-    def is_lite(self) -> bool:
-        """Whether the message has a lite topic, which brokers older than 5.5.0 do not have."""
-        return bool(self.messages[0].lite_topic)
 
     @property
     def may_have_arrived(self) -> bool:
@@ -229,11 +225,11 @@ class SendRequest(PendingRequest):
             system_flag=self._system_flag,
         )
 
-    def frame(self, opaque: int, serialization: Serialization, credentials: Credentials | None) -> bytes:
+    def frame(self, opaque: int, serialization: Serialization, signer: RequestSigner | None) -> bytes:
         """Return the encoded request, from the template unless it is signed or has a binary header."""
         template = self.template
-        if template is None or credentials is not None or serialization:
-            return super().frame(opaque, serialization, credentials)
+        if template is None or signer is not None or serialization:
+            return super().frame(opaque, serialization, signer)
         return template.frame(
             opaque, self._born_time_ms, self._properties, self._flag, self._system_flag, self.body
         )
@@ -250,11 +246,13 @@ class SendRequest(PendingRequest):
 
         Raises:
             BrokerError: the broker did not store the message.
+            UnsupportedByBrokerError: the broker does not offer this kind of sends, such as batches.
             ProtocolError: the answer is malformed.
-            NotStoreOKError: the status is not SEND_OK, and the settings ask for another broker then.
         """
         status = STORED.get(answer.code)
         if status is None:
+            if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise not_offered(self.address, self.code, answer.version)
             raise broker_error(answer.code, answer.remark, self.address)
         queue = self.queue
         assert queue is not None
@@ -270,29 +268,40 @@ class SendRequest(PendingRequest):
                 raise ProtocolError(f"malformed answer of {self.address} to a send: {error}") from error
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
-        stored = status, self.message_id, offset_message_id, queue, offset, fields
-        if status is not SendStatus.SEND_OK and self._config.retry_another_broker_when_not_store_ok:
-            self.not_ok_result = send_result(stored)
-            raise NotStoreOKError(f"{self.address} stored the message with status {status.name}")
-        return stored
+        return status, self.message_id, offset_message_id, queue, offset, fields
 
     def attempt_failed(self, error: RocketMQError) -> float | None:
         """Record a failed attempt. Return the seconds to back off, or None if it was the last attempt.
 
-        After the last attempt, ``error`` is the error to raise. Its ``delivery`` is UNKNOWN if any attempt
-        may have reached a broker.
+        An attempt that has reached no broker does not use up the retries. The next one follows as long as
+        there is time. After the last attempt, ``error`` is the error to raise. Its ``delivery`` is UNKNOWN if
+        any attempt may have reached a broker.
         """
         self.is_written = False
         if error.delivery is Delivery.UNKNOWN:
             self._may_be_stored = True
         if self.queue is not None:
             self.failed_broker = self.queue.broker_name
-        self.failures += 1
-        back_off: float = FIRST_BACK_OFF * 2 ** (self.failures - 1)
-        if not error.retriable or self.failures > self._retries or self.remaining <= back_off:
-            if self._may_be_stored:
-                error.delivery = Delivery.UNKNOWN
-            if self.failures > 1:
-                error.add_note(f"sending to topic {self.topic!r} failed after {self.failures} attempts")
-            return None
-        return back_off
+        is_final = not error.retriable
+        if error.queue_gone:
+            is_final = self.fixed_queue is not None and self.selector is None
+            if self.selector is not None:
+                self.fixed_queue = None  # the selector chooses one of the queues that are left
+        back_off: float
+        if error.not_reached:
+            self._unreached += 1
+            back_off = min(FIRST_BACK_OFF * 2 ** min(self._unreached - 1, 10), LONGEST_WAIT, self.remaining)
+            may_retry = back_off > 0
+        else:
+            self.failures += 1
+            is_limited = isinstance(error, FlowControlError)
+            first_back_off = FIRST_FLOW_CONTROL_BACK_OFF if is_limited else FIRST_BACK_OFF
+            back_off = first_back_off * 2 ** (self.failures - 1)
+            may_retry = not is_final and self.failures <= self._retries and back_off < self.remaining
+        if may_retry:
+            return back_off
+        if self._may_be_stored:
+            error.delivery = Delivery.UNKNOWN
+        if self.failures > 1:
+            error.add_note(f"sending to topic {self.topic!r} failed after {self.failures} attempts")
+        return None

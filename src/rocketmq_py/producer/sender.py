@@ -8,7 +8,7 @@ from functools import partial
 
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.client.routes import Route
 from rocketmq_py.errors import (
@@ -16,18 +16,20 @@ from rocketmq_py.errors import (
     BrokerError,
     ClosedError,
     Delivery,
+    FlowControlError,
     InvalidMessageError,
     RequestTimeoutError,
     RocketMQError,
 )
 from rocketmq_py.message import SendResult
-from rocketmq_py.producer.config import ProducerConfig
+from rocketmq_py.producer.batch import is_sent_in_halves
 from rocketmq_py.producer.fault_detector import FaultDetector, is_reachable
-from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
+from rocketmq_py.producer.latency_faults import LatencyFaults
 from rocketmq_py.producer.meter import SendMeter
 from rocketmq_py.producer.outcome import Outcome, send_result
 from rocketmq_py.producer.request_router import RequestRouter
-from rocketmq_py.producer.send_request import NotStoreOKError, SendRequest
+from rocketmq_py.producer.send_request import SendRequest
+from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.producer.statistics import Counters
 from rocketmq_py.producer.waiting_requests import WaitingRequests
 from rocketmq_py.protocol.command import Command
@@ -54,18 +56,16 @@ class Sender:
         on_answer: handles the answers to attempts that no task waits for.
     """
 
-    def __init__(self, client: Client, config: ProducerConfig, rng: random.Random) -> None:
+    def __init__(self, client: ClientCore, config: ProducerSettings, rng: random.Random) -> None:
         self._client = client
         self._config = config
         self.counters: Counters = Counters()
         self.meter: SendMeter | None = None
         self.faults: LatencyFaults | None = None
-        if isinstance(config.latency_faults, LatencyFaultPolicy):
+        if config.latency_faults is not None:
             self.faults = LatencyFaults(config.latency_faults, now=trio.current_time, rng=rng)
         self.router: RequestRouter = RequestRouter(client, self.faults, rng)
-        self._queues = WaitingRequests(
-            self.router, lambda: client.routes, write=self._write, on_failure=self._retry_in_background
-        )
+        self._queues = WaitingRequests(self.router, write=self._write, on_failure=self._retry_in_background)
         # Fast path: one bound method for all requests, saves 5 % of pipelined.
         self.on_answer: Callable[[SendRequest, Answer | SendAnswer, float], None] = self._answered
         self._nursery: trio.Nursery | None = None
@@ -75,7 +75,7 @@ class Sender:
         """Start. Background retries run in ``nursery``."""
         self._nursery = nursery
         if self.faults is not None:
-            self._stop_listening = self._client.on_route(self._forget_brokers)
+            self._stop_listening = self._client.watch_routes(self._forget_brokers)
             if self.faults.policy.detect:
                 nursery.start_soon(FaultDetector(self.faults, partial(is_reachable, self._client)).run)
 
@@ -115,7 +115,9 @@ class Sender:
             else:
                 result = await self._attempt_until_stored(request, error)
         except RocketMQError as failure:
-            self.counters.send_failed(failure, len(request.messages))
+            count = len(request.messages)
+            is_sent_again = request.in_halves and is_sent_in_halves(failure, count)
+            self.counters.send_failed(failure, 0 if is_sent_again else count)
             raise
         self.counters.sent += len(request.messages)
         return result
@@ -147,9 +149,9 @@ class Sender:
         compression = self._config.compression
         assert compression is not None
         if len(request.body) < _OFFLOAD_SIZE:
-            request.set_compressed(*compression.compress_body(request.body))
+            request.set_compressed(*compression._compress_body(request.body))
         else:
-            request.set_compressed(*await trio.to_thread.run_sync(compression.compress_body, request.body))
+            request.set_compressed(*await trio.to_thread.run_sync(compression._compress_body, request.body))
 
     async def _attempt_until_stored(
         self, request: SendRequest, error: RocketMQError | None = None
@@ -157,8 +159,6 @@ class Sender:
         """Make attempts until a broker stores the message. ``error`` is the error of an earlier attempt."""
         while True:
             if error is not None and not await self._may_retry(request, error):
-                if request.not_ok_result is not None:
-                    return request.not_ok_result
                 raise error
             request.start_attempt(trio.current_time())
             try:
@@ -312,6 +312,7 @@ class Sender:
     def _succeeded(self, request: SendRequest, received_at: float) -> None:
         seconds = received_at - request.started
         self.counters.answered(seconds)
+        self.counters.last_result = received_at
         if self.meter is not None:
             self.meter.answered(request.topic, seconds)
         faults = self.faults
@@ -324,17 +325,25 @@ class Sender:
             self.meter.failed(request.topic, error, trio.current_time() - request.started)
         if error.invalidates_route:
             self._client.routes.invalidate(request.topic)
-        if self.faults is not None and request.queue is not None:
-            if isinstance(error, NotStoreOKError):
-                self.faults.record(request.queue.broker_name, trio.current_time() - request.started)
-            elif error.retriable:
-                self.faults.failed(request.queue.broker_name, reachable=isinstance(error, BrokerError))
+        is_limited = isinstance(error, FlowControlError)
+        if is_limited:
+            self.counters.throttled += 1
+        # The limit is that of the instance: other brokers are not better.
+        is_fault = error.retriable and not is_limited and not error.queue_gone
+        if is_fault and self.faults is not None and request.queue is not None:
+            self.faults.failed(request.queue.broker_name, reachable=isinstance(error, BrokerError))
         back_off = request.attempt_failed(error)
         if back_off is None:
             return False
-        if isinstance(error, BrokerBusyError) or not self.router.has_other_broker(request):
+        has_other_broker = self.router.has_other_broker(request)
+        is_outdated = isinstance(error, BrokerError) and error.invalidates_route
+        if error.queue_gone or (is_outdated and not has_other_broker):
+            # Without another broker, the same one would refuse again. Other queues may be gone, too.
+            await self.router.refresh_route(request)
+        if isinstance(error, BrokerBusyError) or not (error.queue_gone or has_other_broker):
             await trio.sleep(back_off)
-        self.counters.retried += 1
+        if has_other_broker or not error.not_reached:  # otherwise it has only waited
+            self.counters.retried += 1
         return True
 
 

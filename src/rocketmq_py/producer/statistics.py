@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import attrs
 import trio
 
-from rocketmq_py.errors import RocketMQError
+from rocketmq_py.errors import BrokerError, RocketMQError
 from rocketmq_py.producer.latency_faults import BrokerHealth
 
 _STEPS = 4  # buckets per doubling, so that quantiles are accurate to about a fifth
@@ -51,11 +52,12 @@ class ProducerStatistics:
     Attributes:
         sent: messages that a broker has acknowledged: messages, requests, replies, each message of a batch.
         failed: messages that could not be sent. The send raised an error, or its PendingSend has one.
+        given_up: those of them that had no result when the producer was closed.
         retried: attempts after the first.
         oneway: oneway messages that were written to a connection.
         late_replies: replies that arrived after their request had timed out, or twice.
-        in_flight: pipelined sends in flight, and requests that wait for replies.
-        in_flight_bytes: the bytes of their bodies.
+        in_flight: pipelined sends in flight, messages in batches, and requests that wait for replies.
+        in_flight_bytes: the bytes of their bodies. For messages in batches, with their properties.
         latency: the latencies of successful attempts.
         brokers: the entries of the latency-fault table by broker name. Empty if the strategy is off, and
             after closing.
@@ -63,6 +65,7 @@ class ProducerStatistics:
 
     sent: int
     failed: int
+    given_up: int
     retried: int
     oneway: int
     late_replies: int
@@ -76,8 +79,7 @@ class Counters:
     """The counters behind ProducerStatistics.
 
     Attributes:
-        is_sent_again: called with the error of a failed send and its number of messages. Returns whether the
-            messages are sent again, and must not count as failed yet.
+        last_result: the time at which a broker last stored or refused messages, or a reply arrived.
     """
 
     __slots__ = (
@@ -87,31 +89,37 @@ class Counters:
         "_pending",
         "_total",
         "failed",
-        "is_sent_again",
+        "given_up",
         "last_error",
+        "last_result",
         "oneway",
         "retried",
         "sent",
+        "throttled",
     )
 
     def __init__(self) -> None:
         self.sent: int = 0
         self.failed: int = 0
+        self.given_up: int = 0
         self.retried: int = 0
         self.oneway: int = 0
+        self.throttled: int = 0  # attempts that were refused by flow control
         self._count = 0
         self._total = 0.0
         self._longest = 0.0
         self._buckets = [0] * _BUCKETS
         self._pending: list[float] = []  # latencies that are in no bucket yet
         self.last_error: tuple[str, float] | None = None  # and its time on trio's clock
-        self.is_sent_again: Callable[[RocketMQError, int], bool] = lambda error, count: False
+        self.last_result: float = -math.inf
 
     def send_failed(self, error: RocketMQError, count: int = 1) -> None:
-        """Count messages whose send failed after all attempts."""
-        if not self.is_sent_again(error, count):
-            self.failed += count
-        self.last_error = str(error), trio.current_time()
+        """Count messages whose send failed after all attempts. ``count`` is 0 if they are sent again."""
+        self.failed += count
+        now = trio.current_time()
+        self.last_error = str(error), now
+        if isinstance(error, BrokerError):
+            self.last_result = now
 
     def answered(self, seconds: float) -> None:
         """Count a successful attempt with its latency."""

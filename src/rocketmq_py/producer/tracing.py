@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.tracing import TraceDispatcher
-from rocketmq_py.message import Message, ReceivedMessage, SendStatus
-from rocketmq_py.names import TRACE_TOPIC
-from rocketmq_py.producer.config import ProducerConfig
+from rocketmq_py.message import Message, SendStatus
 from rocketmq_py.producer.hooks import EndTransactionContext, Hooks, ProducerHook, SendContext
+from rocketmq_py.producer.settings import ProducerSettings
+from rocketmq_py.property_names import KEY_SEPARATOR
 from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.trace import (
     DEFAULT_REGION,
@@ -38,7 +38,7 @@ class TraceHook(ProducerHook):
         # As in Java, the messages of a batch share its time.
         cost_ms = round(context.seconds * 1000) // max(len(context.messages), 1)
         for message, result in zip(context.messages, context.results, strict=False):
-            if not result.trace_on or message.topic == self._dispatcher.topic:
+            if not result.trace_on or self._dispatcher.is_trace_topic(message.topic):
                 continue
             self._dispatcher.append(
                 PublishTrace(
@@ -48,34 +48,36 @@ class TraceHook(ProducerHook):
                     topic=message.topic,
                     message_id=result.message_id,
                     tags=message.tags,
-                    keys=message.keys,
+                    keys=KEY_SEPARATOR.join(message.keys),
                     store_host=context.broker_address,
                     body_size=len(message.body),
                     cost_ms=cost_ms,
                     traced_type=_type_of(message, is_half=context.is_half),
                     offset_message_id=result.offset_message_id,
                     success=result.status is SendStatus.SEND_OK,
-                )
+                ),
+                result.region,
             )
 
     def after_end_transaction(self, context: EndTransactionContext) -> None:
         """Write the record of an ended transaction."""
-        message = context.message
-        if context.error is None:
+        message, region = context.message, context.region
+        if context.error is None and region is not None:
             self._dispatcher.append(
                 EndTransactionTrace(
                     timestamp_ms=self._now_ms(),
-                    region=DEFAULT_REGION,
+                    region=region,
                     group=context.producer_group,
                     topic=context.topic,
                     message_id=context.message_id,
                     tags=message.tags if message else "",
-                    keys=_keys_of(message) if message else "",
+                    keys=KEY_SEPARATOR.join(message.keys) if message else "",
                     store_host=context.broker_address,
                     transaction_id=context.transaction_id or "",
                     state=_STATES[context.transaction_state],
                     from_check=context.from_check,
-                )
+                ),
+                region,
             )
 
 
@@ -96,18 +98,13 @@ def recall_record(
     )
 
 
-def trace_sends(config: ProducerConfig, client: Client, hooks: Hooks) -> TraceDispatcher | None:
+def trace_sends(config: ProducerSettings, client: ClientCore, hooks: Hooks) -> TraceDispatcher | None:
     """Add a trace hook if the setting ``trace`` is on. Returns the dispatcher, which the producer runs."""
     if not config.trace:
         return None
-    topic = TRACE_TOPIC if config.trace is True else config.trace
-    dispatcher = TraceDispatcher(client, config.group, topic)
+    dispatcher = TraceDispatcher(client, config.group, config.trace)
     hooks.add(TraceHook(dispatcher, client.now_ms))
     return dispatcher
-
-
-def _keys_of(message: Message | ReceivedMessage) -> str:
-    return message.keys if isinstance(message, Message) else " ".join(message.keys)
 
 
 def _type_of(message: Message, *, is_half: bool) -> TracedType:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 import trio
 
-from rocketmq_py.callables import is_async
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.client.retry_log import RepeatedLog
-from rocketmq_py.client.user_functions import call_in_thread, outcome_of, raise_without_failures
+from rocketmq_py.client.user_functions import call_user_function, raise_without_failures, users_traceback
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.producer.transaction_reports import TransactionReporter
@@ -25,6 +25,9 @@ from rocketmq_py.remoting import Connection
 
 logger: Final = logging.getLogger("rocketmq_py.producer")
 
+CHECK_CONCURRENCY = 8
+"""The largest number of concurrent calls of ``check``. Java's checkThreadPoolMaxSize is 1, with which
+one hanging call blocks all others."""
 MAX_CHECKS = 2000
 """The largest number of checks that wait or run (Java: checkRequestHoldMax)."""
 MAX_CHECK_BYTES = 64 * 1024 * 1024
@@ -42,11 +45,7 @@ async def call_for_state(
 
     If it returns anything but a TransactionState, log an error and return UNKNOWN.
     """
-    if is_async(function):
-        returned: tuple[object] = (function(*arguments),)
-    else:
-        returned = await call_in_thread(function, *arguments)
-    outcome = await outcome_of(returned)
+    outcome = await call_user_function(function, *arguments)
     if isinstance(outcome, TransactionState):
         return outcome
     logger.error("%r returned %r instead of a TransactionState; the outcome is unknown", function, outcome)
@@ -63,7 +62,6 @@ class TransactionChecker:
         client: receives the checks.
         group: the producer group.
         check: the user's function.
-        concurrency: the largest number of concurrent calls of ``check``.
         reporter: reports the outcomes to the brokers.
 
     Attributes:
@@ -73,17 +71,16 @@ class TransactionChecker:
 
     def __init__(
         self,
-        client: Client,
+        client: ClientCore,
         group: str,
         check: TransactionCheck,
-        concurrency: int,
         reporter: TransactionReporter,
     ) -> None:
         self._client = client
         self._group = client.namespace.wrap_group(group)
         self._check = check
         self._reporter = reporter
-        self._limiter = trio.CapacityLimiter(concurrency)
+        self._limiter = trio.CapacityLimiter(CHECK_CONCURRENCY)
         # The last check of each transaction. There are two tables, because a check may run while its
         # transaction begins or ends.
         self._of_transactions_in_progress: dict[tuple[str, str], HalfMessage | None] = {}
@@ -91,14 +88,16 @@ class TransactionChecker:
         self._waiting = 0
         self._waiting_bytes = 0
         self._nursery: trio.Nursery | None = None
+        self._context: contextvars.Context
         self._stop_serving: Callable[[], None] | None = None
         self._dropped_log = RepeatedLog(logger)
         self.checked: int = 0
         self.dropped: int = 0
 
     def open(self, nursery: trio.Nursery) -> None:
-        """Start to accept checks. ``check`` runs in ``nursery``."""
+        """Start to accept checks. ``check`` runs in ``nursery``, in copies of the current context."""
         self._nursery = nursery
+        self._context = contextvars.copy_context()
         self._stop_serving = self._client.add_request_handler(
             RequestCode.CHECK_TRANSACTION_STATE, self._accept
         )
@@ -131,7 +130,7 @@ class TransactionChecker:
             self._of_transactions_in_progress[half.key] = half
         elif half.key in self._of_running_checks:
             self._of_running_checks[half.key] = half
-        elif self._has_space(message) and start_soon(self._nursery, self._answer, half.key, message):
+        elif self._has_space(message) and self._start_check(half.key, message):
             self._of_running_checks[half.key] = half
             self._waiting += 1
             self._waiting_bytes += len(message.body)
@@ -156,6 +155,10 @@ class TransactionChecker:
             return False
         return not self._waiting or self._waiting_bytes + len(message.body) <= MAX_CHECK_BYTES
 
+    def _start_check(self, key: tuple[str, str], message: ReceivedMessage) -> bool:
+        """Start to call ``check``, in the context that opened the producer. Return False if closed."""
+        return self._context.copy().run(start_soon, self._nursery, self._answer, key, message)
+
     async def _answer(self, key: tuple[str, str], message: ReceivedMessage) -> None:
         async with self._limiter:
             state = await self._state_of(message)
@@ -167,8 +170,11 @@ class TransactionChecker:
     async def _state_of(self, message: ReceivedMessage) -> TransactionState:
         try:
             return await call_for_state(self._check, message)
-        except Exception:
-            logger.exception(_CHECK_FAILED, self._group, message.topic, message.message_id)
+        except Exception as error:  # logged
+            logger.error(
+                _CHECK_FAILED,
+                self._group, message.topic, message.message_id, exc_info=users_traceback(error),
+            )  # fmt: skip
         except BaseExceptionGroup as group:
             raise_without_failures(
                 group, logger, _CHECK_FAILED, self._group, message.topic, message.message_id

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final, TypeAlias, Unpack
+from typing import Any, Final, TypeAlias, Unpack
 
 import trio
 
-from rocketmq_py.arguments import check_number
+from rocketmq_py.arguments import Duration, check_number, seconds
 from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.config import ClientConfig, split_options
+from rocketmq_py.client.features import TRANSACTIONS
 from rocketmq_py.client.retry_log import RetryLogs
-from rocketmq_py.errors import BrokerError, ConfigurationError, InvalidMessageError, RocketMQError
+from rocketmq_py.client.settings import ClientSettings
+from rocketmq_py.client.shown_settings import takes_settings
+from rocketmq_py.client.user_functions import users_traceback
+from rocketmq_py.errors import BrokerError, InvalidMessageError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import Message, SendStatus
-from rocketmq_py.producer.config import ProducerConfig
+from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.producer.hooks import SendMode
 from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.transaction_checker import TransactionCheck, TransactionChecker, call_for_state
-from rocketmq_py.producer.transaction_config import TransactionConfig, TransactionOptions
 from rocketmq_py.producer.transaction_reports import TransactionReporter
+from rocketmq_py.producer.transaction_settings import TransactionOptions, TransactionSettings
 from rocketmq_py.producer.transaction_values import (
     HalfMessage,
     Transaction,
@@ -42,6 +44,7 @@ LocalWork: TypeAlias = Callable[[Message, str], TransactionState | Awaitable[Tra
 async function, or a plain one, which runs in a worker thread."""
 
 
+@takes_settings(TransactionSettings, ClientSettings)
 class TransactionProducer(Producer):
     """Sends messages that are delivered only if the sender's local work succeeds.
 
@@ -57,54 +60,47 @@ class TransactionProducer(Producer):
     group must be able to answer checks, so the group must contain no producers of another kind.
 
     As after any retried send, a consumer may get a message twice. :meth:`send_in_transaction` and
-    :meth:`transaction` send in a transaction. The other methods send messages that are delivered at once.
+    :meth:`transaction` send in a transaction, never in a batch. The other methods send messages that are
+    delivered at once.
 
-    Leaving the context waits for transactions in progress, for half of ``close_timeout``. Transactions that
-    do not end in time remain unknown. Java: ``TransactionMQProducer``.
+    Leaving the context waits for the transactions in progress and their reports, too, for as long as
+    transactions end or other results arrive. After ``close_timeout`` seconds without one, the rest remains
+    unknown, and is logged. Java: ``TransactionMQProducer``.
 
     Args:
         client: as for a Producer.
-        *configs: a TransactionConfig, a ProducerConfig, and a ClientConfig unless a client is shared.
-            Keywords may set fields that these leave at their defaults.
-        group: the producer group, which brokers check back with. Required, here or in the ProducerConfig.
+        group: the producer group, which brokers check back with. Required, here or in the ProducerSettings.
         check: returns the outcome of a transaction as a TransactionState. An async function, or a plain one,
             which runs in a worker thread. If it raises, the broker checks again.
-        rng: the source of randomness, for tests that replay a run.
-        **options: the fields of TransactionConfig and ProducerConfig, and those of ClientConfig unless a
-            client is shared.
+        **options: the settings of a TransactionProducer, and those of a Client unless one is shared.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, missing, or invalid.
-
-    Attributes:
-        transaction_config: the settings of transactions.
+        ConfigurationError: an option is unknown, missing, or invalid.
     """
+
+    _settings_class = TransactionSettings
+    _settings: TransactionSettings
 
     def __init__(
         self,
         client: str | Client | None = None,
-        *configs: TransactionConfig | ProducerConfig | ClientConfig,
+        *,
         group: str | None = None,
         check: TransactionCheck,
-        rng: random.Random | None = None,
         **options: Unpack[TransactionOptions],
     ) -> None:
-        own, of_producer, of_client = split_options(
-            options, TransactionConfig, ProducerConfig, ClientConfig, configs=configs, group=group
-        )
-        if "group" not in of_producer:
-            raise ConfigurationError(
-                "group is missing; brokers check back with the producers of a transaction's group"
-            )
         check_callable(check, "check", "message")
-        self.transaction_config: TransactionConfig = TransactionConfig(**own)
-        super().__init__(client, rng=rng, **of_producer, **of_client)
-        self._reporter = TransactionReporter(self.client, self.config, self._hooks)
-        self._checker = TransactionChecker(
-            self.client, self.config.group, check, self.transaction_config.check_concurrency, self._reporter
-        )
+        of_producer: dict[str, Any] = {**options}
+        super().__init__(client, group=group, **of_producer)
+        self._reporter = TransactionReporter(self._client, self._settings, self._hooks)
+        self._checker = TransactionChecker(self._client, self._settings.group, check, self._reporter)
         self._in_progress = 0
         self._all_ended = trio.lowlevel.ParkingLot()
+
+    @property
+    def settings(self) -> TransactionSettings:
+        """The settings."""
+        return self._settings
 
     async def send_in_transaction(
         self,
@@ -112,8 +108,8 @@ class TransactionProducer(Producer):
         local_work: LocalWork,
         *,
         queue: Destination | None = None,
-        timeout: float | None = None,
-        check_immunity: float | None = None,
+        timeout: Duration | None = None,
+        check_immunity: Duration | None = None,
     ) -> TransactionSendResult:
         """Send a message that is delivered only if ``local_work`` commits.
 
@@ -135,8 +131,9 @@ class TransactionProducer(Producer):
             ConfigurationError: ``local_work`` does not accept a message and an id, or ``check_immunity`` is
                 not a number. Nothing was sent.
             InvalidMessageError: no broker would accept the message in a transaction.
-            RocketMQError: as :meth:`send`, if the half message could not be stored. ``local_work`` was not
-                called.
+            UnsupportedByBrokerError: the broker is older than 4.3.0, and would not check the transaction.
+            RocketMQError: as :meth:`send`, if the half message could not be stored. In these cases,
+                ``local_work`` was not called.
 
         If cancelled, nothing is reported, and the broker will check back. A plain ``local_work`` is not
         interrupted, and its outcome is reported.
@@ -157,8 +154,8 @@ class TransactionProducer(Producer):
         message: Message,
         *,
         queue: Destination | None = None,
-        timeout: float | None = None,
-        check_immunity: float | None = None,
+        timeout: Duration | None = None,
+        check_immunity: Duration | None = None,
     ) -> AsyncIterator[Transaction]:
         """Send a message that is delivered only if the block ends without an exception.
 
@@ -187,7 +184,7 @@ class TransactionProducer(Producer):
             try:
                 yield transaction
             except Exception:
-                transaction.state = self.transaction_config.on_error
+                transaction.state = self._settings.on_error
                 await self._report(transaction)
                 raise
             await self._report(transaction)
@@ -210,17 +207,22 @@ class TransactionProducer(Producer):
 
     async def _open(self) -> None:
         await super()._open()
-        self._checker.open(self.nursery)
-        self.nursery.start_soon(self._find_brokers)
+        self._checker.open(self._nursery)
+        self._nursery.start_soon(self._find_brokers)
 
-    async def _close(self) -> None:
-        with trio.move_on_after(self.close_timeout / 2):
-            while self._in_progress:
-                await self._all_ended.park()
-        await super()._close()
+    async def _outcomes(self) -> None:
+        while self._in_progress:
+            await self._all_ended.park()
+        await super()._outcomes()
 
     def _abandon(self) -> None:
         self._checker.close()
+        if self._in_progress and self._has_opened:
+            logger.warning(
+                "transactions had not ended when their producer was closed, the broker will check back: "
+                "group=%s transactions=%d",
+                self._settings.group, self._in_progress,
+            )  # fmt: skip
         super()._abandon()
 
     async def _find_brokers(self) -> None:
@@ -228,18 +230,20 @@ class TransactionProducer(Producer):
 
         Brokers check back only with producers that they know from a heartbeat.
         """
-        logs = RetryLogs(logger, "route lookup", "topic", group=self.config.group)
-        missing = list(self.transaction_config.topics)
+        logs = RetryLogs(logger, "route lookup", "topic", group=self._settings.group)
+        missing = list(self._settings.topics)
         while missing:
             for topic in tuple(missing):
                 try:
-                    await self.client.routes.get(topic, for_sending=True)
+                    await self._client.routes.get(topic, for_sending=True)
                 except RocketMQError as error:
-                    logs.failed(topic, error, retry_in=self.client.config.route_refresh_interval)
+                    # Clusters that create no topics automatically do not have the default one.
+                    if topic != DEFAULT_TOPIC or not isinstance(error, TopicNotFoundError):
+                        logs.failed(topic, error, retry_in=self._client.settings.route_refresh_interval)
                 else:
                     logs.succeeded(topic)
                     missing.remove(topic)
-            await trio.sleep(self.client.config.route_refresh_interval)
+            await trio.sleep(self._client.settings.route_refresh_interval)
 
     # Transactions
 
@@ -248,21 +252,22 @@ class TransactionProducer(Producer):
         self,
         message: Message,
         queue: Destination | None,
-        timeout: float | None,
-        check_immunity: float | None,
+        timeout: Duration | None,
+        check_immunity: Duration | None,
     ) -> AsyncIterator[Transaction]:
         """Send the half message, and defer checks of its transaction during the block."""
         self._check_open()
         self._in_progress += 1
         try:
             transaction = await self._send_half(message, queue, timeout, check_immunity)
-            self._checker.defer_checks(transaction.half)
+            self._checker.defer_checks(transaction._half)
             try:
                 yield transaction
             finally:
-                self._checker.take_deferred(transaction.half)
+                self._checker.take_deferred(transaction._half)
         finally:
             self._in_progress -= 1
+            self._sender.counters.last_result = trio.current_time()
             if not self._in_progress:
                 self._all_ended.unpark_all()
 
@@ -270,8 +275,8 @@ class TransactionProducer(Producer):
         self,
         message: Message,
         queue: Destination | None,
-        timeout: float | None,
-        check_immunity: float | None,
+        timeout: Duration | None,
+        check_immunity: Duration | None,
     ) -> Transaction:
         properties = self._half_properties(check_immunity)
         context = self._context(SendMode.AWAITED, [message], is_half=True)
@@ -285,27 +290,28 @@ class TransactionProducer(Producer):
                 message,
                 queue,
                 timeout,
-                self.config.retries,
+                self._settings.retries,
                 context,
                 system_flag=TRANSACTION_PREPARED_FLAG,
                 system_properties=properties,
             )
             request.wants_heartbeat = True  # brokers check back only with producers that they know
+            request.needs = TRANSACTIONS
             result = await self._sender.deliver(request)
             context.results = (result,)
         return Transaction(message, result, HalfMessage.sent(message, result))
 
-    def _half_properties(self, check_immunity: float | None) -> dict[str, str]:
+    def _half_properties(self, check_immunity: Duration | None) -> dict[str, str]:
         properties = {
             TRANSACTION_PREPARED: "true",
-            PRODUCER_GROUP: self.client.namespace.wrap_group(self.config.group),
+            PRODUCER_GROUP: self._client.namespace.wrap_group(self._settings.group),
         }
         if check_immunity is not None:
-            if not 0 < check_number(check_immunity, "check_immunity") < math.inf:
+            if not 0 < (number := check_number(seconds(check_immunity), "check_immunity")) < math.inf:
                 raise InvalidMessageError(
                     f"check_immunity is {check_immunity!r}; it must be a number of seconds above 0"
                 )
-            properties[CHECK_IMMUNITY_SECONDS] = str(math.ceil(check_immunity))
+            properties[CHECK_IMMUNITY_SECONDS] = str(math.ceil(number))
         return properties
 
     async def _do_local_work(self, local_work: LocalWork, transaction: Transaction) -> Exception | None:
@@ -313,14 +319,15 @@ class TransactionProducer(Producer):
         try:
             transaction.state = await call_for_state(local_work, transaction.message, transaction.id)
         except Exception as error:
-            transaction.state = self.transaction_config.on_error
-            logger.exception(
+            transaction.state = self._settings.on_error
+            logger.error(
                 "local work failed: group=%s topic=%s transaction=%s outcome=%s",
-                self.config.group, transaction.message.topic, transaction.id, transaction.state.value,
+                self._settings.group, transaction.message.topic, transaction.id, transaction.state.value,
+                exc_info=users_traceback(error),
             )  # fmt: skip
             return error
         return None
 
     async def _report(self, transaction: Transaction) -> None:
-        half = self._checker.take_deferred(transaction.half)
+        half = self._checker.take_deferred(transaction._half)
         transaction.end_error = await self._reporter.report(half, transaction.state)

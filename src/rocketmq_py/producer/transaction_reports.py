@@ -8,11 +8,11 @@ from typing import Final
 
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.errors import ClosedError, Delivery, RequestTimeoutError, RocketMQError
-from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import EndTransactionContext, Hooks
+from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.producer.transaction_values import HalfMessage, TransactionState
 from rocketmq_py.protocol.headers import EndTransactionRequest
 from rocketmq_py.protocol.stored_message import TRANSACTION_COMMIT_FLAG, TRANSACTION_ROLLBACK_FLAG
@@ -39,7 +39,7 @@ class TransactionReporter:
         failed: the number of reports that could not be written.
     """
 
-    def __init__(self, client: Client, config: ProducerConfig, hooks: Hooks) -> None:
+    def __init__(self, client: ClientCore, config: ProducerSettings, hooks: Hooks) -> None:
         self._client = client
         self._config = config
         self._hooks = hooks
@@ -89,8 +89,9 @@ class TransactionReporter:
             raise ClosedError("the client was closed before the transaction ended")
         # The broker's name may be unknown: the checks of brokers 4.x do not contain it.
         address = half.check_address or self._client.routes.broker_address(half.broker_name)
-        with trio.move_on_after(timeout) as scope:
-            connection = await self._client.connections.get(address)
+        deadline = trio.current_time() + timeout
+        connection = await self._client.connections.get_before(address, deadline)
+        with trio.move_on_at(deadline) as scope:
             await connection.oneway(header.code, fields)
         if scope.cancelled_caught:
             raise RequestTimeoutError(address, timeout, Delivery.NOT_SENT)
@@ -108,4 +109,5 @@ class TransactionReporter:
             or self._client.routes.master_address_nowait(half.broker_name)
             or "",
             message=half.message,
+            region=half.region,
         )

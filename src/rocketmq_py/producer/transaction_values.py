@@ -9,8 +9,10 @@ import attrs
 
 from rocketmq_py.errors import ConfigurationError, ProtocolError, RocketMQError
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
+from rocketmq_py.property_names import MESSAGE_REGION, TRACE_SWITCH
 from rocketmq_py.protocol.headers import CheckTransactionStateRequest
 from rocketmq_py.protocol.message_id import OffsetMessageId
+from rocketmq_py.protocol.trace import DEFAULT_REGION
 
 
 class TransactionState(enum.Enum):
@@ -36,6 +38,7 @@ class HalfMessage:
         queue_offset: the offset in the broker's queue of half messages (on the wire: tranStateTableOffset).
         commit_log_offset: the position in the broker's commit log, in bytes.
         check_address: the address of the broker that checked. None if none did.
+        region: the broker's region. None if the broker has switched traces off.
     """
 
     message: Message | ReceivedMessage
@@ -45,6 +48,7 @@ class HalfMessage:
     queue_offset: int
     commit_log_offset: int
     check_address: str | None = None
+    region: str | None = DEFAULT_REGION
 
     @classmethod
     def sent(cls, message: Message, result: SendResult) -> Self:
@@ -65,11 +69,13 @@ class HalfMessage:
             result.queue.broker_name,
             result.queue_offset,
             offset_id.commit_log_offset,
+            region=result.region if result.trace_on else None,
         )
 
     @classmethod
     def checked(cls, message: ReceivedMessage, header: CheckTransactionStateRequest, address: str) -> Self:
         """Return the half message of a check. The broker stores a new copy of it for each check."""
+        is_traced = message.properties.get(TRACE_SWITCH) != "false"
         return cls(
             message,
             message.message_id,
@@ -78,6 +84,7 @@ class HalfMessage:
             header.tran_state_table_offset,
             header.commit_log_offset,
             address,
+            (message.properties.get(MESSAGE_REGION) or DEFAULT_REGION) if is_traced else None,
         )
 
     @property
@@ -115,12 +122,11 @@ class Transaction:
             TypeError for anything but a TransactionState.
         end_error: after the block, the error of the report to the broker, or None. The broker will check
             back.
-        half: internal.
     """
 
     message: Message
     result: SendResult
-    half: HalfMessage = attrs.field(repr=False)
+    _half: HalfMessage = attrs.field(repr=False)
     state: TransactionState = attrs.field(
         default=TransactionState.COMMIT, validator=attrs.validators.instance_of(TransactionState)
     )

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from rocketmq_py.client.lifespan import start_soon
-from rocketmq_py.client.routes import Routes
-from rocketmq_py.errors import Delivery, RequestTimeoutError, RocketMQError
+from rocketmq_py.errors import RocketMQError
 from rocketmq_py.producer.request_router import RequestRouter, nothing_sent
 from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.remoting import Connection
@@ -24,7 +23,6 @@ class WaitingRequests:
 
     Args:
         router: finds the connections.
-        routes: returns the routes, for the addresses in errors.
         write: passes a request to a connection. Returns an awaitable if there are RPC hooks.
         on_failure: called with a request whose attempt failed, and the error.
 
@@ -35,13 +33,11 @@ class WaitingRequests:
     def __init__(
         self,
         router: RequestRouter,
-        routes: Callable[[], Routes],
         *,
         write: Callable[[SendRequest, Connection], Awaitable[None] | None],
         on_failure: Callable[[SendRequest, RocketMQError], object],
     ) -> None:
         self._router = router
-        self._routes = routes
         self._write = write
         self._on_failure = on_failure
         self.by_broker: dict[str, BrokerQueue] = {}
@@ -61,7 +57,7 @@ class WaitingRequests:
             request = queue.requests[0]
             connection = self._router.connection_nowait(request)
             if connection is None or not connection.has_space:
-                await self._wait_for_connection(broker_name, queue)
+                await self._wait_for_connection(queue)
                 continue
             queue.requests.popleft()
             try:
@@ -72,7 +68,7 @@ class WaitingRequests:
                 self._on_failure(request, error)
         del self.by_broker[broker_name]
 
-    async def _wait_for_connection(self, broker_name: str, queue: BrokerQueue) -> None:
+    async def _wait_for_connection(self, queue: BrokerQueue) -> None:
         """Wait until the first request can be written, or until requests of the queue have failed."""
         request = queue.requests[0]
         with queue.scope_until_next_deadline():
@@ -84,9 +80,7 @@ class WaitingRequests:
                 queue.requests.popleft()
                 self._on_failure(request, error)
         for expired in queue.take_expired(trio.current_time()):
-            address = self._routes().master_address_nowait(broker_name) or broker_name
-            seconds = expired.deadline - expired.started
-            self._on_failure(expired, RequestTimeoutError(address, seconds, Delivery.NOT_SENT))
+            self._on_failure(expired, self._router.not_connected(expired))
 
 
 class BrokerQueue:

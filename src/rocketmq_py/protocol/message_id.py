@@ -8,7 +8,7 @@ from typing import Protocol
 
 import attrs
 
-from rocketmq_py.address import pack_address, unpack_address
+from rocketmq_py.address import pack_address, split_address, unpack_address
 from rocketmq_py.error_texts import shortened
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.decode_errors import decoder
@@ -136,6 +136,13 @@ class OffsetMessageId:
         """
         try:
             return pack_address(broker_address) == self.address
+        except ConfigurationError:
+            return False
+
+    def has_port_of(self, broker_address: str) -> bool:
+        """Return whether the id has the port of ``host:port``. The host may be a name."""
+        try:
+            return split_address(broker_address)[1].to_bytes(4, "big") == self.address[-4:]
         except ConfigurationError:
             return False
 

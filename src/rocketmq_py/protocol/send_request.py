@@ -46,7 +46,7 @@ def encode_message_properties(
     if message.tags:
         encoded += f"TAGS\x01{message.tags}\x02"
     if message.keys:
-        encoded += f"KEYS\x01{message.keys}\x02"
+        encoded += f"KEYS\x01{' '.join(message.keys)}\x02"
     if message.delay_level:
         encoded += f"DELAY\x01{message.delay_level}\x02"
     elif message.delay:
@@ -76,9 +76,13 @@ def _check_size(encoded: str) -> None:
         )
 
 
-def batch_properties(wait_store_ok: bool) -> str:
-    """Return the wire form of the properties of a batch as a whole. Its messages have their own."""
-    return f"WAIT\x01{'true' if wait_store_ok else 'false'}\x02"
+def batch_properties(wait_store_ok: bool, sharding_key: str = "") -> str:
+    """Return the wire form of the properties of a batch as a whole. Its messages have their own.
+
+    A proxy tells from ``sharding_key`` that all of them are ordered. Brokers ignore it here.
+    """
+    wait = f"WAIT\x01{'true' if wait_store_ok else 'false'}\x02"
+    return f"{wait}__SHARDINGKEY\x01{sharding_key}\x02" if sharding_key else wait
 
 
 class SendRequestBuilder:

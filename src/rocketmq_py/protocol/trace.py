@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
 import attrs
 
+from rocketmq_py.properties import MAX_ENCODED_SIZE
 from rocketmq_py.protocol.decode_errors import decoder
 
 _FIELD_END = "\x01"
@@ -23,6 +24,9 @@ _NO_KEYS = "null"
 
 DEFAULT_REGION = "DefaultRegion"
 """The region of a broker without a configured one. Java: ``MixAll.DEFAULT_TRACE_REGION_ID``."""
+
+MAX_KEYS_SIZE = MAX_ENCODED_SIZE - 1024
+"""Bytes of the keys of a message with records. The rest is for the properties that client and broker add."""
 
 _SEPARATORS = re.compile(r"[\s\x01\x02]+")
 
@@ -238,14 +242,39 @@ def encode_record(record: TraceRecord) -> str:
     return _FIELD_END.join(map(str, record.fields())) + _RECORD_END
 
 
-def keys_of(records: Iterable[TraceRecord]) -> Sequence[str]:
-    """Return the keys of a message with these records: message ids and business keys, without duplicates."""
-    keys: dict[str, None] = {}
-    for record in records:
+class TraceKeys:
+    """The keys of a message with trace records: message ids and business keys, without duplicates.
+
+    They are part of the message's properties, whose size is limited.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[str, None] = {}
+        self._bytes_left = MAX_KEYS_SIZE
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def add(self, record: TraceRecord, *, partly: bool) -> bool:
+        """Add the keys of a record if they fit, and return whether they were added.
+
+        With ``partly``, add those that fit, and return True.
+        """
+        added: dict[str, None] = {}
+        bytes_left = self._bytes_left
         # Ids from other clients may contain blanks or separators.
-        keys.update(dict.fromkeys(_SEPARATORS.split(f"{record.message_id} {record.keys}")))
-    keys.pop("", None)
-    return list(keys)
+        for key in _SEPARATORS.split(f"{record.message_id} {record.keys}"):
+            if not key or key in self._keys or key in added:
+                continue
+            size = len(key.encode(errors="replace")) + 1  # keys are separated by blanks
+            if size <= bytes_left:
+                added[key] = None
+                bytes_left -= size
+            elif not partly:
+                return False
+        self._keys |= added
+        self._bytes_left = bytes_left
+        return True
 
 
 @decoder("a trace")

@@ -10,30 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_py.lazy import lazy_attributes
-from rocketmq_py.producer.delay_relay import MAX_DELAY_SECONDS, MESSAGE_ID, wait_in
+from rocketmq_py.lazy import lazy_names
+from rocketmq_py.producer.delay_relay import MESSAGE_ID, wait_in
 
 if TYPE_CHECKING:
-    from rocketmq_py.relay.config import RelayConfig, RelayOptions
-    from rocketmq_py.relay.database import StoreError
     from rocketmq_py.relay.relay import Relay, cancel
 else:
-    __getattr__ = lazy_attributes(
-        globals(),
-        {
-            "config": ("RelayConfig", "RelayOptions"),
-            "relay": ("Relay", "cancel"),
-            "database": ("StoreError",),
-        },
-    )
+    _, __getattr__, __dir__ = lazy_names(globals(), {"relay": ("Relay", "cancel")})
 
-__all__ = [
-    "MAX_DELAY_SECONDS",
-    "MESSAGE_ID",
-    "Relay",
-    "RelayConfig",
-    "RelayOptions",
-    "StoreError",
-    "cancel",
-    "wait_in",
-]
+__all__ = ["MESSAGE_ID", "Relay", "cancel", "wait_in"]

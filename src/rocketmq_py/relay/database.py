@@ -1,4 +1,4 @@
-"""The RocksDB database of a relay's store, with the errors that a store raises."""
+"""The RocksDB database of a relay's store."""
 
 from __future__ import annotations
 
@@ -7,20 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
     from rocksdict import Rdict, WriteBatch
 
 WRITE_BUFFER = 8 * 1024 * 1024
 """Bytes of each of RocksDB's two write buffers in memory."""
-
-
-class StoreError(RocketMQError):
-    """The store could not be read or written, for example because the disk is full.
-
-    The offset to read next is unchanged, so messages that were not written are read again.
-    """
 
 
 class Database:
@@ -93,7 +86,7 @@ def _open(folder: Path, *, read_only: bool) -> Rdict:
     try:
         from rocksdict import AccessType, Options, Rdict
     except ImportError:
-        raise ConfigurationError("a relay needs RocksDB: pip install 'rocketmq-py[relay]'") from None
+        raise ConfigurationError("a relay needs RocksDB: install rocketmq-py[relay]") from None
     options = Options(raw_mode=True)
     options.create_if_missing(not read_only)
     options.set_write_buffer_size(WRITE_BUFFER)

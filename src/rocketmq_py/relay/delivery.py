@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -14,7 +15,7 @@ from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BatchError, BrokerError, InvalidMessageError, RocketMQError
 from rocketmq_py.producer import Producer
 from rocketmq_py.relay.buffer_entries import Progress
-from rocketmq_py.relay.config import RelayConfig
+from rocketmq_py.relay.settings import RelaySettings
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, StoreRecord
 from rocketmq_py.remoting.nurseries import open_nursery
 
@@ -22,6 +23,8 @@ logger: Final = logging.getLogger("rocketmq_py.relay")
 
 MAX_SLEEP_SECONDS = 1.0
 """Maximum seconds between two reads of the wall clock, which may be set while trio's clock runs on."""
+UNREACHED_INTERVAL = 1.0
+"""Maximum seconds between two attempts to send to a topic whose brokers cannot be reached."""
 BURST_SECONDS = 0.1
 """The unused rate of this many seconds may be used at once."""
 
@@ -69,7 +72,7 @@ class QueueDelivery:
     def __init__(
         self,
         store: QueueStore,
-        config: RelayConfig,
+        config: RelaySettings,
         producer: Producer,
         rate_limiter: RateLimiter,
         *,
@@ -92,11 +95,22 @@ class QueueDelivery:
         self._read_to = store.next_offset or 0
         self._changed = trio.Event()
         self._unavailable_topics: set[str] = set()
+        # Those of them whose brokers cannot be reached. They are tried again soon, and sends wait for them.
+        self._unreached_topics: set[str] = set()
         # The topic whose deferred messages are being retried, and the key after which they are read next.
         self._retried_topic = ""
         self._retry_after = b""
         self._retry_logs = RetryLogs(logger, "delivery", "topic", group=config.group)
         self._has_progressed = False
+        self._is_stopped = False
+        self._in_flight = 0
+        self._landed = trio.lowlevel.ParkingLot()
+
+    async def finish(self) -> None:
+        """Send no more messages, and wait until brokers have answered those in flight."""
+        self._is_stopped = True
+        while self._in_flight:
+            await self._landed.park()
 
     async def run(self) -> None:
         """Deliver messages, until cancelled. Messages in flight are then delivered again by the next run."""
@@ -160,7 +174,7 @@ class QueueDelivery:
                 continue
             deferred.append(record)
             self._unavailable_topics.add(topic)
-            self._retry_logs.failed(topic, error, retry_in=self._config.retry_interval)
+            self._note_failure(topic, error)
         if deferred or refused:
             await trio.to_thread.run_sync(self._store.defer, deferred + refused)
             # A retry may have found a topic available since. These messages need another one.
@@ -189,11 +203,18 @@ class QueueDelivery:
     async def _send_batch(self, records: Sequence[StoreRecord]) -> list[tuple[StoreRecord, RocketMQError]]:
         """Send messages to one queue in their order, which the threads of brokers keep only in a batch."""
         await self._rate_limiter.wait(len(records))
-        count, error = await self._send_request(records)
-        if count:
-            # In this thread, because it is not synced: another thread would take longer.
-            self._store.remove(records[:count])
-            self._has_progressed = True
+        if self._is_stopped:
+            await trio.sleep_forever()
+        self._in_flight += 1
+        try:
+            count, error = await self._send_request(records)
+            if count:
+                # In this thread, because it is not synced: another thread would take longer.
+                self._store.remove(records[:count])
+                self._has_progressed = True
+        finally:
+            self._in_flight -= 1
+            self._landed.unpark_all()
         if error is None:
             return []
         if not _is_permanent(error):
@@ -236,12 +257,28 @@ class QueueDelivery:
         return len(records), None
 
     async def _retry_deferred(self) -> None:
+        interval = self._config.retry_interval
+        next_round = trio.current_time() + interval
         while True:
-            await trio.sleep(self._config.retry_interval)
-            for topic in sorted(self._unavailable_topics):
+            await trio.sleep(min(interval, UNREACHED_INTERVAL))
+            topics = self._unavailable_topics
+            if trio.current_time() < next_round:
+                topics = topics & self._unreached_topics
+            else:
+                next_round = trio.current_time() + interval
+            for topic in sorted(topics):
                 if await self._deliver_deferred(topic):
                     self._unavailable_topics.discard(topic)
+                    self._unreached_topics.discard(topic)
                     self._retry_logs.succeeded(topic)
+
+    def _note_failure(self, topic: str, error: RocketMQError) -> None:
+        if error.not_reached:
+            self._unreached_topics.add(topic)
+        else:
+            self._unreached_topics.discard(topic)
+        pause = min(self._config.retry_interval, UNREACHED_INTERVAL if error.not_reached else math.inf)
+        self._retry_logs.failed(topic, error, retry_in=pause)
 
     async def _deliver_deferred(self, topic: str) -> bool:
         """Deliver the deferred messages for a topic. Returns whether the topic is available."""
@@ -251,7 +288,7 @@ class QueueDelivery:
             self._retry_after, count = records[-1].key, self._batch_size
             errors = [error for _, error in await self._send(records) if not _is_permanent(error)]
             if errors:
-                self._retry_logs.failed(topic, errors[0], retry_in=self._config.retry_interval)
+                self._note_failure(topic, errors[0])
                 return False
         return True
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack
@@ -11,12 +10,13 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack
 import trio
 
 from rocketmq_py.arguments import check_not_blank
-from rocketmq_py.client.client import Client
-from rocketmq_py.client.config import ClientConfig, split_options
-from rocketmq_py.client.member import Member
+from rocketmq_py.client.client import BorrowedClient, Client, Member, core_of
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
-from rocketmq_py.consumer import AssignmentListener, ConsumeFrom, LitePullConsumer
-from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError
+from rocketmq_py.client.settings import ClientSettings, split_options
+from rocketmq_py.client.shown_settings import takes_settings
+from rocketmq_py.consumer import AssignmentListener, LitePullConsumer
+from rocketmq_py.consumer.group.membership import LEAVE_SECONDS
+from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError, StoreError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import check_topic
 from rocketmq_py.producer import Producer
@@ -27,10 +27,9 @@ from rocketmq_py.relay.buffer_entries import (
     parse_entry,
     progress_message,
 )
-from rocketmq_py.relay.config import RelayConfig, RelayOptions, StorePath
-from rocketmq_py.relay.database import StoreError
 from rocketmq_py.relay.delivery import QueueDelivery, RateLimiter
 from rocketmq_py.relay.retention import RetentionMonitor, query_retention
+from rocketmq_py.relay.settings import RelayOptions, RelaySettings, StorePath
 from rocketmq_py.relay.store import QueueStore, Store
 from rocketmq_py.remoting.nurseries import check_inside_trio, open_nursery
 
@@ -40,8 +39,8 @@ READ_BATCH = 1024
 """Maximum number of messages of the buffer topic that are written to the store together."""
 POLL_SECONDS = 1.0
 """Maximum seconds until a change of the assignment is followed."""
-PROGRESS_SHARE = 0.4
-"""The share of ``close_timeout`` for the last record of progress. The group and the client get the rest."""
+PROGRESS_SECONDS = 1.0
+"""Maximum seconds for the last record of progress. The group and the client have two more."""
 OUTSIDE_TRIO = "other programs start the command `rocketmq-py relay`"
 """Ends the errors of a relay that is used outside of trio. Relays have no asyncio or threads API."""
 
@@ -77,6 +76,7 @@ class _OwnedQueue:
         self.caught_up = trio.Event()
 
 
+@takes_settings(RelaySettings, ClientSettings)
 class Relay(Member):
     """Delivers messages at any time, with any version of brokers.
 
@@ -103,8 +103,7 @@ class Relay(Member):
             environment variable NAMESRV_ADDR, or 127.0.0.1:9876 if it is not set.
         topic: the buffer topic.
         store: the folder of the store.
-        rng: the source of randomness, for reproducible tests.
-        **options: the fields of ``RelayConfig``, and those of ``ClientConfig`` unless a client is shared.
+        **options: the settings of a Relay, and those of a Client unless one is shared.
 
     Raises:
         ConfigurationError: an option is unknown or out of its range.
@@ -118,23 +117,29 @@ class Relay(Member):
         *,
         topic: str,
         store: StorePath,
-        rng: random.Random | None = None,
         **options: Unpack[RelayOptions],
     ) -> None:
-        own, shared = split_options({**options, "topic": topic, "store": store}, RelayConfig, ClientConfig)
-        self.config: RelayConfig = RelayConfig(**own)
-        super().__init__(client, rng, shared)
-        self.close_timeout: float = self.config.close_timeout
+        own, shared = split_options(
+            {**options, "topic": topic, "store": store}, RelaySettings, ClientSettings
+        )
+        self._settings: RelaySettings = RelaySettings(**own)
+        super().__init__(client, shared)
+        self._close_timeout: float = self._settings.close_timeout + LEAVE_SECONDS  # of closing as a whole
         self._store: Store | None = None
         self._owned: dict[MessageQueue, _OwnedQueue] = {}
         self._assignment_changes: list[tuple[bool, list[MessageQueue]]] = []
         self._assigned: set[MessageQueue] = set()  # those that are not in _owned are still to be acquired
-        group = self.config.group
-        self._commit_retry_log = RetryLog(logger, "offset commit", group=group, topic=self.config.topic)
+        group = self._settings.group
+        self._commit_retry_log = RetryLog(logger, "offset commit", group=group, topic=self._settings.topic)
         self._acquire_retry_logs = RetryLogs(logger, "buffer queue start", "queue", group=group)
         self._failure: RocketMQError | None = None
         self._stopped = trio.Event()
         self._run_called = False
+
+    @property
+    def settings(self) -> RelaySettings:
+        """The settings."""
+        return self._settings
 
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Self:
@@ -168,30 +173,48 @@ class Relay(Member):
 
     async def _open(self) -> None:
         await super()._open()
-        self._store = await trio.to_thread.run_sync(Store, self.config.store)
-        self._rate_limiter = RateLimiter(self.config.max_rate)
-        self._producer = Producer(self.client, group=self.config.group)
+        self._store = await trio.to_thread.run_sync(Store, self._settings.store)
+        self._rate_limiter = RateLimiter(self._settings.max_rate)
+        client = BorrowedClient(self._client)
+        self._producer = Producer(client, group=self._settings.group)
         self._consumer = LitePullConsumer(
-            self.client,
-            group=self.config.group,
+            client,
+            group=self._settings.group,
             auto_commit=False,
-            consume_from=ConsumeFrom.FIRST,
+            consume_from="earliest",
             assignment_listener=_AssignmentRecorder(self._assignment_changes),
         )
-        self._consumer.subscribe(self.config.topic)
-        await self._producer.start(self.nursery)
-        await self._consumer.start(self.nursery)
+        self._consumer.subscribe(self._settings.topic)
+        await self._producer.start(self._nursery)
+        await self._consumer.start(self._nursery)
         self._reading_scope = trio.CancelScope()
         self._reading_ended = trio.Event()
-        self.nursery.start_soon(self._read_and_deliver)
+        self._nursery.start_soon(self._read_and_deliver)
         # The group looks up a missing topic at growing intervals. The first messages must not wait so long.
-        self.nursery.start_soon(self.client.routes.wait_for, self.config.topic)
+        self._nursery.start_soon(self._client.routes.wait_for, self._settings.topic)
+
+    async def _finish_pending(self) -> bool:
+        """Wait for the messages in flight. Otherwise they would be delivered again."""
+        seconds, has_finished = max(self._close_timeout - LEAVE_SECONDS, 0), False
+        try:
+            with trio.move_on_after(seconds):
+                async with open_nursery() as nursery:
+                    for owned in self._owned.values():
+                        nursery.start_soon(owned.delivery.finish)
+                has_finished = True
+        finally:
+            if not has_finished:
+                logger.warning(
+                    "closing without the answers for messages in flight, which are delivered again: topic=%s",
+                    self._settings.topic,
+                )
+        return await super()._finish_pending()
 
     async def _close(self) -> None:
         self._stopped.set()
         self._reading_scope.cancel()
         await self._reading_ended.wait()
-        with trio.move_on_after(self.close_timeout * PROGRESS_SHARE):
+        with trio.move_on_after(PROGRESS_SECONDS):
             for owned in self._owned.values():
                 await owned.delivery.record_progress()
         await self._consumer.aclose()
@@ -206,7 +229,7 @@ class Relay(Member):
                 self._store.close()
         except StoreError as error:
             if self._failure is None:
-                logger.error("could not close the store folder=%s cause=%s", self.config.store, error)
+                logger.error("could not close the store folder=%s cause=%s", self._settings.store, error)
         super()._abandon()
 
     # Reading the buffer topic
@@ -218,7 +241,7 @@ class Relay(Member):
                     await self._read_buffer(nursery)
         except StoreError as error:
             # Reading and delivery stop. The store's contents are safe, and other messages are read again.
-            self._failure = StoreError(f"{self.config.store}: {error}")
+            self._failure = StoreError(f"{self._settings.store}: {error}")
             if not self._run_called:  # otherwise run() raises it
                 logger.error("relay stopped cause=%s", self._failure)
         finally:
@@ -293,7 +316,7 @@ class Relay(Member):
 
     async def _acquire(self, queue: MessageQueue, nursery: trio.Nursery) -> None:
         assert self._store is not None
-        brokers = self.client.brokers
+        brokers = self._client.brokers
         first, end = await brokers.min_offset(queue), await brokers.max_offset(queue)
         store = await trio.to_thread.run_sync(self._store.open_queue, queue)
         start = first if store.next_offset is None else store.next_offset
@@ -308,14 +331,14 @@ class Relay(Member):
         elif start > end:
             logger.warning("buffer queue was created again, reading from its beginning queue=%s", queue)
             start = first
-        retention = await query_retention(self.client, queue)
+        retention = await query_retention(self._client, queue)
         await self._consumer.seek(queue, start)
         delivery = QueueDelivery(
             store,
-            self.config,
+            self._settings,
             self._producer,
             self._rate_limiter,
-            now_ms=self.client.now_ms,
+            now_ms=self._client.now_ms,
             send_progress=partial(self._send_progress, queue),
         )
         owned = self._owned[queue] = _OwnedQueue(queue, store, delivery, retention, catch_up_to=end)
@@ -326,7 +349,7 @@ class Relay(Member):
     async def _revoke(self, queue: MessageQueue) -> None:
         if (owned := self._owned.pop(queue, None)) is not None:
             owned.scope.cancel()
-            with trio.move_on_after(self.close_timeout * PROGRESS_SHARE):
+            with trio.move_on_after(PROGRESS_SECONDS):
                 await owned.delivery.record_progress()
 
     async def _deliver(self, owned: _OwnedQueue) -> None:
@@ -358,7 +381,7 @@ async def cancel(client: Client, topic: str, message_id: str) -> None:
     check_topic(topic)
     check_not_blank(message_id, "message_id")
     async with Producer(client) as producer:
-        route = await client.routes.get(topic)
+        route = await core_of(client).routes.get(topic)
         # The queue of the message is unknown, so each queue gets the cancellation.
         for queue in route.write_queues:
             await producer.send(cancellation_message(topic, message_id), queue=queue)
@@ -373,10 +396,10 @@ class _AssignmentRecorder(AssignmentListener):
     def __init__(self, changes: list[tuple[bool, list[MessageQueue]]]) -> None:
         self._changes = changes
 
-    def on_assigned(self, queues: list[MessageQueue]) -> None:
+    async def on_assigned(self, queues: list[MessageQueue]) -> None:
         self._changes.append((True, queues))
 
-    def on_revoked(self, queues: list[MessageQueue]) -> None:
+    async def on_revoked(self, queues: list[MessageQueue]) -> None:
         self._changes.append((False, queues))
 
 

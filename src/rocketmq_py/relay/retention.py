@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import read_properties
@@ -56,7 +56,7 @@ class RetentionMonitor:
                 return
 
 
-async def query_retention(client: Client, queue: MessageQueue) -> RetentionMonitor:
+async def query_retention(client: ClientCore, queue: MessageQueue) -> RetentionMonitor:
     """Create the monitor of a buffer queue, with the retention time that its broker reports."""
     try:
         address = client.routes.broker_address(queue.broker_name)

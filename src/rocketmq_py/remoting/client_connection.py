@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import attrs
 import trio
 
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.credentials import Credentials
+from rocketmq_py.credentials import Credentials, RequestSigner
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.answer_errors import denies_access
@@ -28,10 +29,11 @@ class ClientConnection(Connection):
     """A connection that repeats requests after a denial of access, and moves them away after GO_AWAY.
 
     Args:
-        stream, deadlines, handler, address, serialization, credentials, hooks, max_buffered: see Connection.
+        stream, deadlines, handler, address, serialization, signer, hooks, max_buffered: see Connection.
         credential_source: renews the credentials when the peer denies access, or None.
         successor: returns another connection to the address when the peer goes away (GO_AWAY). Without it,
             GO_AWAY is an ordinary answer.
+        on_refused: called when the peer goes away again as soon as it is connected, before ``successor``.
     """
 
     def __init__(
@@ -42,10 +44,11 @@ class ClientConnection(Connection):
         handler: Handler,
         address: str | None = None,
         serialization: Serialization = Serialization.JSON,
-        credentials: Credentials | None = None,
+        signer: RequestSigner | None = None,
         credential_source: CredentialSource | None = None,
         hooks: RpcHooks | None = None,
         successor: Callable[[], Channel] | None = None,
+        on_refused: Callable[[], object] | None = None,
         max_buffered: int = DEFAULT_MAX_BUFFERED,
     ) -> None:
         super().__init__(
@@ -54,7 +57,7 @@ class ClientConnection(Connection):
             handler=handler,
             address=address,
             serialization=serialization,
-            credentials=credentials,
+            signer=signer,
             hooks=hooks,
             max_buffered=max_buffered,
         )
@@ -63,10 +66,12 @@ class ClientConnection(Connection):
         self._signed_before_renewal: set[int] = set()
         self._successor_if_draining: Callable[[], Channel] | None = None
         self._successor = successor
+        self._on_refused = on_refused
 
     def _handle_answer(self, answer: Command, pending: PendingRequest | None) -> None:
         # Not with super(), because each answer would take another call.
-        self.peer_version: int = answer.version
+        if not self.peer_version:
+            self._learn_version(answer, pending)
         if answer.code == ResponseCode.GO_AWAY:
             self._go_away(answer, pending)
         elif pending is not None:
@@ -86,10 +91,11 @@ class ClientConnection(Connection):
             self._carry_or_fail(pending)
             return
         assert self._nursery is not None
-        assert self._credentials is not None
+        assert self._signer is not None
+        assert self._signer.credentials is not None
         # It stays in the table, where it times out and a cancellation finds it.
         self._pending[pending.opaque] = pending
-        self._nursery.start_soon(self._renew_credentials, answer, pending, source, self._credentials)
+        self._nursery.start_soon(self._renew_credentials, answer, pending, source, self._signer.credentials)
 
     async def _renew_credentials(
         self, answer: Command, pending: PendingRequest, source: CredentialSource, denied: Credentials
@@ -104,8 +110,9 @@ class ClientConnection(Connection):
         is_waiting = self._pending.get(opaque) is pending
         if is_waiting:
             del self._pending[opaque]
-        if credentials is not None and self._credentials is denied:
-            self._credentials = credentials
+        signer = self._signer
+        if credentials is not None and signer is not None and signer.credentials is denied:
+            self._signer = attrs.evolve(signer, credentials=credentials)
             self._signed_before_renewal = set(self._pending)
         if is_waiting and credentials is not None:
             self._carry_or_fail(pending)
@@ -117,7 +124,8 @@ class ClientConnection(Connection):
     def _go_away(self, answer: Command, pending: PendingRequest | None) -> None:
         """Move the request, and all that are not written yet, to another connection.
 
-        A peer that answers GO_AWAY did not process the request. A request is moved only once. Java:
+        A peer that answers GO_AWAY did not process the request. If the peer sends it away again, the request
+        waits for the next dial, until its deadline. Java moves a request once, see
         ``NettyRemotingClient.invokeImpl``.
         """
         is_first = not self.draining
@@ -125,9 +133,11 @@ class ClientConnection(Connection):
         self.is_usable = False
         self._successor_if_draining = self._successor
         if pending is not None:
-            if self._successor_if_draining is None or pending.was_sent_away:
+            if self._successor_if_draining is None:
                 pending.answered(answer)
             else:
+                if pending.was_sent_away and is_first and self._on_refused is not None:
+                    self._on_refused()
                 pending.was_sent_away = True
                 self._carry_or_fail(pending)
         if is_first and self._successor_if_draining is not None:

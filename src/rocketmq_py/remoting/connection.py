@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 import trio
 
 from rocketmq_py.address import pack_address
-from rocketmq_py.codes import ResponseCode
-from rocketmq_py.credentials import Credentials, signed
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.credentials import RequestSigner
 from rocketmq_py.errors import (
     ConnectionLostError,
     Delivery,
@@ -57,6 +57,12 @@ Handler: TypeAlias = "Callable[[Connection, Command], None]"
 SendHandler: TypeAlias = "Callable[[Connection, SendCommand], bytes | None]"
 """Called for a plain send instead of the handler. Returns the frame of the answer, or None to pass the send
 to the handler."""
+_ANSWERED_BY_MEMBERS: Final = frozenset(
+    [RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY]
+)
+"""Requests that a broker forwards to a member of a group. The answer has the member's version."""
+_HEADER_MARGIN = 64 * 1024
+"""Bytes that a request may have in addition to its body."""
 
 
 class Connection(Channel):
@@ -73,7 +79,7 @@ class Connection(Channel):
         send_handler: answers plain sends.
         address: the attribute ``address``, instead of the peer's own.
         serialization: the encoding of the headers of requests. An answer has that of its request.
-        credentials: signs every request, or None. Answers are not signed.
+        signer: completes and signs every request, or None. Answers are not signed.
         hooks: called around requests.
         max_buffered: bytes that are buffered before senders wait.
         max_frame_size: a larger frame breaks the connection.
@@ -86,8 +92,8 @@ class Connection(Channel):
         draining: whether the peer has announced that it goes away (GO_AWAY). Only for clients.
         is_usable: whether it takes new requests: it is neither closed nor draining.
         has_received: whether the peer has sent anything.
-        peer_version: the peer's version in its answers, an ordinal of Java's ``MQVersion``, or 0 before the
-            first answer.
+        peer_version: the peer's version in its first answer, an ordinal of Java's ``MQVersion``, or 0 before
+            that.
         peer_is_proxy: whether the peer has answered a heartbeat as a proxy. False before that.
         peer_address, local_address: ``host:port`` of both ends of the socket.
         writer: writes the frames.
@@ -102,7 +108,7 @@ class Connection(Channel):
         send_handler: SendHandler | None = None,
         address: str | None = None,
         serialization: Serialization = Serialization.JSON,
-        credentials: Credentials | None = None,
+        signer: RequestSigner | None = None,
         hooks: RpcHooks | None = None,
         max_buffered: int = DEFAULT_MAX_BUFFERED,
         max_frame_size: int = MAX_FRAME_SIZE,
@@ -113,7 +119,7 @@ class Connection(Channel):
         self._handler = handler
         self._send_handler = send_handler
         self._serialization = serialization
-        self._credentials = credentials
+        self._signer = signer
         self._read_waits_for_space = read_waits_for_space
         self._decoder = FrameDecoder(max_frame_size, decodes_send_requests=send_handler is not None)
         self.writer: Writer = Writer(wire, max_buffered)
@@ -170,7 +176,7 @@ class Connection(Channel):
         if not pending.deadline >= self._requests.watched:  # earlier, or NaN, which watch() refuses
             self._requests.watch(pending.deadline)
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
-        frame = pending.frame(opaque, self._serialization, self._credentials)
+        frame = pending.frame(opaque, self._serialization, self._signer)
         pending.channel, pending.opaque = self, opaque
         writer = self.writer
         pending.buffer_number = writer.buffer_number
@@ -190,7 +196,7 @@ class Connection(Channel):
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Send a oneway request, even with a full buffer. Hooks are not called. Raises as :meth:`submit`."""
         self._check_open()
-        wire = fields if self._credentials is None else signed(fields, body, self._credentials)
+        wire = fields if self._signer is None else self._signer.complete(fields, body)
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         frame = encode_request(code, opaque, wire, body, oneway=True, serialization=self._serialization)
         self.writer.put_oneway(frame, (code, fields, body))
@@ -253,9 +259,14 @@ class Connection(Channel):
             self.close(f"{self._silent_timeouts} requests timed out and nothing was received")
 
     def _handle_answer(self, answer: Command, pending: PendingRequest | None) -> None:
-        self.peer_version = answer.version
+        if not self.peer_version:
+            self._learn_version(answer, pending)
         if pending is not None:
             pending.answered(answer)
+
+    def _learn_version(self, answer: Command, pending: PendingRequest | None) -> None:
+        if pending is not None and pending.code not in _ANSWERED_BY_MEMBERS:
+            self.peer_version = answer.version
 
     def _handle_request(self, request: Command) -> None:
         # A failing request must not break the connection of the others.
@@ -329,14 +340,25 @@ class Connection(Channel):
         try:
             await self.writer.run()
         except WIRE_ERRORS as error:
-            self.close(reason_of(error))
+            self._lost(reason_of(error))
+
+    def _lost(self, reason: str) -> None:
+        """Close after the peer did. A request above the limit of servers is the probable cause."""
+        sizes = [len(pending.body) for pending in self._pending.values() if self.has_written(pending)]
+        if max(sizes, default=0) > MAX_FRAME_SIZE - _HEADER_MARGIN:
+            reason = (
+                f"the peer closed the connection during a request of {max(sizes):,} bytes; servers accept "
+                f"{MAX_FRAME_SIZE:,} bytes by default (com.rocketmq.remoting.frameMaxLength); send less "
+                "at once"
+            )
+        self.close(reason)
 
     async def _read(self) -> None:
         try:
             while True:
                 data = await self._wire.receive()
                 if not data:
-                    self.close(
+                    self._lost(
                         "the peer closed the connection"
                         if self.has_received
                         else self._wire.early_close_reason
@@ -368,7 +390,7 @@ class Connection(Channel):
                 if self._read_waits_for_space:
                     await self.wait_for_space()
         except WIRE_ERRORS as error:
-            self.close(reason_of(error))
+            self._lost(reason_of(error))
         except ConnectionLostError:
             return  # closed while waiting for space
         except ProtocolError as error:

@@ -11,8 +11,10 @@ from rocketmq_py.credentials import Credentials, CredentialsProvider
 
 MAX_CALLS = 4
 """Calls of a provider at the same time. One that hangs must not use up the threads of trio."""
-RENEWAL_INTERVAL = 10.0
-"""Minimum seconds between two renewals. A lasting denial must not call the provider for each request."""
+RENEWAL_INTERVAL = 1.0
+"""Minimum seconds between two renewals. A lasting denial must not call the provider for each request,
+nor keep the client from new credentials when keys are rotated meanwhile.
+"""
 
 
 class CredentialsUnavailableError(Exception):

@@ -7,20 +7,20 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from rocketmq_py.errors import OutsideTrioError
+from rocketmq_py.errors import OutsideEventLoopError
 
 OTHER_APIS = "asyncio programs use rocketmq_py.aio, others rocketmq_py.blocking"
 
 
 def check_inside_trio(name: str, instead: str = OTHER_APIS) -> None:
-    """Raise OutsideTrioError unless trio runs the caller.
+    """Raise OutsideEventLoopError unless trio runs the caller.
 
     Args:
         name: the class that is used.
         instead: what other programs use.
     """
     if not trio.lowlevel.in_trio_run():
-        raise OutsideTrioError(
+        raise OutsideEventLoopError(
             f"{name} runs on trio: open it in a function that trio.run(...) runs; {instead}"
         )
 

@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 import trio
 
-from rocketmq_py.credentials import Credentials, signed
+from rocketmq_py.credentials import RequestSigner
 from rocketmq_py.errors import Delivery, RocketMQError
 from rocketmq_py.protocol.command import Command, Serialization, encode_request
 from rocketmq_py.protocol.typed_sends import SendAnswer
@@ -98,14 +98,14 @@ class PendingRequest:
         """The header's fields, unsigned."""
         return self._ext_fields
 
-    def frame(self, opaque: int, serialization: Serialization, credentials: Credentials | None) -> bytes:
-        """Return the encoded request with the number ``opaque``, signed if there are credentials.
+    def frame(self, opaque: int, serialization: Serialization, signer: RequestSigner | None) -> bytes:
+        """Return the encoded request with the number ``opaque``, completed by the signer if there is one.
 
         Raises InvalidMessageError if a text cannot be encoded as UTF-8.
         """
         fields = self.fields
-        if credentials is not None:
-            fields = signed(fields, self.body, credentials)
+        if signer is not None:
+            fields = signer.complete(fields, self.body)
         return encode_request(self.code, opaque, fields, self.body, serialization=serialization)
 
     async def wait(self) -> Command | SendAnswer:

@@ -2,52 +2,41 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import ssl
-from collections.abc import Callable, Mapping
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-import attrs
 import trio
 
-from rocketmq_py.address import split_address
-from rocketmq_py.credentials import Credentials, CredentialsProvider
-from rocketmq_py.error_texts import shortened
-from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError
+from rocketmq_py.credentials import Credentials, CredentialsProvider, RequestSigner
+from rocketmq_py.errors import ClosedError, Delivery, RequestTimeoutError, RocketMQError, TLSError
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.client_connection import ClientConnection
 from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.credential_source import CredentialSource, CredentialsUnavailableError
 from rocketmq_py.remoting.deadlines import Deadlines
-from rocketmq_py.remoting.nurseries import leaves_of, open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery
 from rocketmq_py.remoting.pending_connection import PendingConnection
 from rocketmq_py.remoting.pending_requests import PendingRequest
+from rocketmq_py.remoting.reachability import LONGEST_BACK_OFF, Reachability
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
 from rocketmq_py.remoting.socks_proxy import SocksProxy
-from rocketmq_py.remoting.tls import TLS, handshake_reason
+from rocketmq_py.remoting.streams import StreamOpener, reason_of
+from rocketmq_py.remoting.tls import TLS
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED
-
-FIRST_BACK_OFF = 0.1
-LONGEST_BACK_OFF = 5.0
-
-
-@attrs.define
-class _Failures:
-    """Consecutive failures of an address: the last back-off, its end, and the reason of the last failure."""
-
-    back_off: float
-    retry_at: float
-    kind: type[ConnectError]
-    reason: str
 
 
 class ConnectionPool:
     """Opens and holds the connections of one client. Java: ``NettyRemotingClient``.
 
-    Everything runs in ``nursery``, and cancelling that closes all connections. After a failed attempt, an
-    address is not tried again for 0.1 s, doubled with each failure up to 5 s. Until then, requests raise
-    ConnectError at once, so that senders can choose another broker.
+    Everything runs in ``nursery``, and cancelling that closes all connections.
+
+    If an address cannot be reached, there are two kinds of callers. Those with another address to try call
+    :meth:`get`, which fails as soon as a dial fails, or at once until the next dial is due. All others wait
+    until their deadline: :meth:`get_before`, :meth:`request`, :meth:`channel_nowait`. While at least one of
+    them waits for an address, dials follow one another after 0.1 s, doubled with each failure up to 0.8 s,
+    less a random part. Otherwise the back-off grows up to 5 s. See :class:`Reachability`.
 
     Args:
         nursery: runs readers, writers and connection attempts.
@@ -56,9 +45,11 @@ class ConnectionPool:
         proxy: the proxy that connects to all addresses, or None.
         serialization: the encoding of headers.
         credentials: signs every request: Credentials, or a function that returns them. None signs nothing.
+        namespace_v2: the namespace in a field of every request. Empty for none.
         hooks: called around requests.
         max_buffered: bytes that one connection buffers before senders wait.
         connect_timeout: seconds per connection attempt, including the TLS handshake and the function's call.
+        rng: makes the pauses between dials differ.
         on_open: called with each new connection. It must neither block nor raise.
 
     Attributes:
@@ -76,16 +67,16 @@ class ConnectionPool:
         proxy: SocksProxy | None = None,
         serialization: Serialization = Serialization.JSON,
         credentials: Credentials | CredentialsProvider | None = None,
+        namespace_v2: str = "",
         hooks: RpcHooks | None = None,
         max_buffered: int = DEFAULT_MAX_BUFFERED,
         connect_timeout: float = 3.0,
+        rng: random.Random | None = None,
         on_open: Callable[[Connection], None] | None = None,
     ) -> None:
         self._nursery = nursery
         self._handler = handler
-        self._tls = tls
-        self._context = tls.context() if tls is not None else None
-        self._proxy = proxy
+        self._streams = StreamOpener(tls, proxy)
         self._serialization = serialization
         self._credentials: Credentials | None = None
         self._credential_source: CredentialSource | None = None
@@ -93,6 +84,7 @@ class ConnectionPool:
             self._credentials = credentials
         else:
             self._credential_source = CredentialSource(credentials)
+        self._namespace_v2 = namespace_v2
         self._hooks = RpcHooks() if hooks is None else hooks
         self._hooks.nursery = nursery
         self._max_buffered = max_buffered
@@ -101,7 +93,8 @@ class ConnectionPool:
         self._deadlines = Deadlines()
         self._connections: dict[str, Connection] = {}
         self._dials: dict[str, PendingConnection] = {}
-        self._failures: dict[str, _Failures] = {}
+        self._rng = rng or random.Random()
+        self._reachability: dict[str, Reachability] = {}
         self.is_closed: bool = False
         self.host_names: Mapping[str, str] = {}
         nursery.start_soon(self._deadlines.run)
@@ -112,37 +105,109 @@ class ConnectionPool:
         return connection if connection is not None and connection.is_usable else None
 
     def failure(self, address: str) -> str | None:
-        """Return why the last attempt to connect to an address failed. None after a success, or untried."""
-        failures = self._failures.get(address)
-        return None if failures is None or self.get_nowait(address) is not None else failures.reason
+        """Return why an address cannot be reached, and since when. None after a success, or untried."""
+        return self._reachability[address].reason if self.is_unreachable(address) else None
+
+    def is_unreachable(self, address: str) -> bool:
+        """Whether the last dial of an address has failed, and no later one has succeeded."""
+        reachability = self._reachability.get(address)
+        return reachability is not None and bool(reachability.failures) and self.get_nowait(address) is None
 
     def open_connections(self) -> list[Connection]:
         """Return the open and usable connections. Any thread may call this."""
         return [connection for connection in list(self._connections.values()) if connection.is_usable]
 
-    async def get(self, address: str) -> Connection:
-        """Return an open connection to an address. Opens one if there is none.
+    async def get(self, address: str, *, deadline: float = math.inf) -> Connection:
+        """Return an open connection to an address. For callers that can use another address instead.
 
-        Concurrent calls share one attempt. Cancelling one of them does not affect the others.
+        Opens a connection if there is none. Concurrent calls share one dial. Cancelling one of them does not
+        affect the others.
+
+        Args:
+            address: the address.
+            deadline: when to stop waiting, on trio's clock.
 
         Raises:
-            ConnectError: the address cannot be reached, or could not be during the back-off. A TLSError if
-                the handshake failed.
+            ConnectError: the dial failed, or an earlier one did and the next one is not due yet. A TLSError
+                if the handshake failed.
+            RequestTimeoutError: the dial takes longer than ``deadline``.
             ClosedError: the client is closed.
         """
-        channel = self.channel_nowait(address)
-        if isinstance(channel, Connection):
-            return channel
-        await channel.done.wait()
-        if channel.connection is None:
-            raise channel.error
-        return channel.connection
+        connection = self.get_nowait(address)
+        if connection is not None:
+            return connection
+        started = trio.current_time()
+        dial = self._dial_unless_quiet(address)
+        if dial is not None:
+            with trio.move_on_at(deadline) as scope:
+                await dial.wait_for_attempt()
+            if scope.cancelled_caught:
+                raise self.not_connected(address, deadline - started)
+            if dial.connection is not None:
+                return dial.connection
+            raise dial.error
+        await trio.lowlevel.checkpoint()
+        raise self._reachability[address].error()
+
+    def dial_soon(self, address: str) -> None:
+        """Begin to open a connection unless there is one, or the next dial is not due yet.
+
+        Raises ClosedError if the client is closed.
+        """
+        if self.get_nowait(address) is None:
+            self._dial_unless_quiet(address)
+
+    async def get_before(self, address: str, deadline: float) -> Connection:
+        """Return an open connection to an address. Dials repeatedly until ``deadline`` (trio's time).
+
+        Raises:
+            ConnectError: the address could not be reached until then. Or at once if waiting is useless, such
+                as a TLSError for an invalid certificate.
+            RequestTimeoutError: the dial takes longer.
+            ClosedError: the client is closed.
+        """
+        connection = self.get_nowait(address)
+        if connection is not None:
+            return connection
+        started = trio.current_time()
+        with trio.move_on_at(deadline):
+            channel = self.channel_nowait(address)
+            if isinstance(channel, Connection):
+                return channel
+            return await channel.wait_until_open()
+        raise self.not_connected(address, deadline - started)
+
+    async def get_any_before(self, addresses: Sequence[str], deadline: float) -> Connection:
+        """Return a connection to the first of several addresses that can be reached.
+
+        Raises as :meth:`get_before`. Errors are those of the first address.
+        """
+        if len(addresses) == 1:
+            return await self.get_before(addresses[0], deadline)
+        found: list[Connection] = []
+        errors: dict[str, RocketMQError] = {}
+
+        async def get_one(address: str) -> None:
+            try:
+                found.append(await self.get_before(address, deadline))
+            except RocketMQError as error:
+                errors[address] = error
+            else:
+                nursery.cancel_scope.cancel()
+
+        async with open_nursery() as nursery:
+            for address in addresses:
+                nursery.start_soon(get_one, address)
+        if found:
+            return found[0]
+        raise errors[addresses[0]]
 
     def channel_nowait(self, address: str) -> Connection | PendingConnection:
         """Return the connection to an address, or the pending one, which is started if there is none.
 
         Both accept requests at once (:meth:`Channel.submit`) and send them in order, so that senders to other
-        addresses do not have to wait. Raises as :meth:`get`, for failures that are known already.
+        addresses do not have to wait. Requests wait until their deadline. Raises ClosedError if the client is
+        closed.
         """
         if self.is_closed:
             raise ClosedError("the client is closed")
@@ -152,11 +217,29 @@ class ConnectionPool:
         dial = self._dials.get(address)
         return dial if dial is not None else self._start_dial(address)
 
+    def refused_by_peer(self, address: str) -> None:
+        """Record that a peer goes away as soon as it is connected, so that the next dial waits."""
+        self._reach(address).refused("the peer is going away")
+
+    def _dial_unless_quiet(self, address: str) -> PendingConnection | None:
+        """Return the dial that is under way, or a new one. None if the next one is not due yet."""
+        if self.is_closed:
+            raise ClosedError("the client is closed")
+        dial = self._dials.get(address)
+        if dial is not None:
+            return dial if dial.is_dialling else None
+        if trio.current_time() < self._reach(address).quiet_until:
+            return None
+        return self._start_dial(address)
+
     def _start_dial(self, address: str) -> PendingConnection:
-        failures = self._failures.get(address)
-        if failures is not None and trio.current_time() < failures.retry_at:
-            raise failures.kind(address, failures.reason)
-        dial = PendingConnection(address, self._deadlines, self._hooks)
+        dial = PendingConnection(
+            address,
+            self._deadlines,
+            self._hooks,
+            self._reach(address),
+            successor=partial(self.channel_nowait, address),
+        )
         try:
             self._nursery.start_soon(self._run_dial, dial)
         except RuntimeError:
@@ -164,13 +247,27 @@ class ConnectionPool:
         self._dials[address] = dial
         return dial
 
+    def _reach(self, address: str) -> Reachability:
+        reachability = self._reachability.get(address)
+        if reachability is None:
+            self._forget_old_failures()
+            reachability = self._reachability[address] = Reachability(address, self._rng)
+        return reachability
+
+    def not_connected(self, address: str, seconds: float) -> RocketMQError:
+        """Return the error of a caller that has waited for a connection for this time."""
+        if self.is_unreachable(address):
+            return self._reachability[address].error()
+        return RequestTimeoutError(address, max(seconds, 0.0), Delivery.NOT_SENT)
+
     async def request(
         self, address: str, code: int, fields: Mapping[str, str], body: bytes = b"", *, timeout: float
     ) -> Command:
         """Send a request to an address and return its answer, whatever its code is.
 
-        The timeout (seconds) includes the connection attempt. After the answer GO_AWAY, the request is sent
-        once more over a new connection. Raises as :meth:`get` and :meth:`Channel.request`.
+        The timeout (seconds) includes the wait until the address can be reached. After the answer GO_AWAY,
+        the request is sent again over a new connection. Raises as :meth:`get_before` and
+        :meth:`Channel.request`.
         """
         return await self.exchange(address, PendingRequest(code, fields, body, timeout))
 
@@ -201,16 +298,6 @@ class ConnectionPool:
         connection.carry(pending)
         return True
 
-    async def get_before(self, address: str, deadline: float) -> Connection:
-        """Do as :meth:`get`, but raise RequestTimeoutError at ``deadline`` (trio's time)."""
-        connection = self.get_nowait(address)
-        if connection is not None:
-            return connection
-        started = trio.current_time()
-        with trio.move_on_at(deadline):
-            return await self.get(address)
-        raise RequestTimeoutError(address, max(deadline - started, 0.0), Delivery.NOT_SENT)
-
     def close(self, address: str, reason: str = "closed here") -> None:
         """Close the connection to an address, if there is one. Its pending requests fail with ``reason``."""
         connection = self._connections.pop(address, None)
@@ -230,39 +317,51 @@ class ConnectionPool:
                 nursery.start_soon(connection.aclose)
 
     async def _run_dial(self, dial: PendingConnection) -> None:
-        address = dial.address
+        """Dial an address until it is connected, or no call waits for it any more."""
+        reachability = dial.reachability
+        try:
+            while dial.connection is None:
+                if trio.current_time() < reachability.retry_at:
+                    await trio.sleep_until(reachability.retry_at)
+                    if not dial.is_awaited:
+                        break
+                dial.begin_attempt()
+                await self._dial_once(dial)
+                dial.end_attempt()
+                if reachability.is_lasting or not dial.is_awaited:
+                    break
+        finally:
+            del self._dials[dial.address]
+            dial.finish(is_closed=self.is_closed)
+
+    async def _dial_once(self, dial: PendingConnection) -> None:
+        address, reachability = dial.address, dial.reachability
         try:
             with trio.fail_after(self._connect_timeout):
                 connection = await self._connect(address)
         except trio.TooSlowError:
-            self._dial_failed(dial, f"no connection within {self._connect_timeout:g} s")
-        except (OSError, ValueError, trio.BrokenResourceError) as error:
-            # ValueError: a name server may return an invalid address or host name.
-            self._dial_failed(dial, _reason(error))
+            reachability.failed(f"no connection within {self._connect_timeout:g} s")
+        except (OSError, trio.BrokenResourceError) as error:
+            reachability.failed(reason_of(error))
+        except ValueError as error:
+            # A name server may return an invalid address or host name.
+            reachability.failed(reason_of(error), is_lasting=True)
         except TLSError as error:
-            self._dial_failed(dial, error.reason, TLSError)
+            reachability.failed(error.reason, TLSError, is_lasting=not error.not_reached)
         except CredentialsUnavailableError as error:
-            self._dial_failed(dial, str(error))
+            reachability.failed(str(error))
         else:
+            reachability.opened()
             dial.connection = self._connections[address] = connection  # waiting senders use it at once
             self._nursery.start_soon(self._run_connection, connection)
             if self._on_open is not None:
                 self._on_open(connection)
-        finally:
-            del self._dials[address]
-            dial.finish()
-
-    def _dial_failed(
-        self, dial: PendingConnection, reason: str, kind: type[ConnectError] = ConnectError
-    ) -> None:
-        dial.fail(reason, kind)
-        self._failed(dial.address, reason, kind)
 
     async def _connect(self, address: str) -> ClientConnection:
         credentials = self._credentials
         if self._credential_source is not None:
             credentials = await self._credential_source.fetch()
-        stream = await self._open_stream(address)
+        stream = await self._streams.open(address, self.host_names.get(address))
         try:
             return ClientConnection(
                 stream,
@@ -270,38 +369,16 @@ class ConnectionPool:
                 handler=self._handler,
                 address=address,
                 serialization=self._serialization,
-                credentials=credentials,
+                signer=RequestSigner.create(credentials, self._namespace_v2),
                 credential_source=self._credential_source,
                 hooks=self._hooks,
                 successor=partial(self.channel_nowait, address),
+                on_refused=partial(self.refused_by_peer, address),
                 max_buffered=self._max_buffered,
             )
         except OSError:  # the peer has reset the connection already
             await trio.aclose_forcefully(stream)
             raise
-
-    async def _open_stream(self, address: str) -> trio.abc.Stream:
-        host, port = split_address(address)
-        stream: trio.SocketStream = (
-            await trio.open_tcp_stream(host, port)
-            if self._proxy is None
-            else await self._proxy.open_stream(host, port)
-        )
-        if self._tls is None or self._context is None:
-            return stream
-        name = self._tls.server_name or self.host_names.get(address, host)
-        try:
-            secure = trio.SSLStream(stream, self._context, server_hostname=name, https_compatible=True)
-            await secure.do_handshake()
-        except BaseException as error:
-            await trio.aclose_forcefully(stream)
-            if isinstance(error, trio.BrokenResourceError):
-                raise TLSError(address, handshake_reason(error.__cause__)) from error
-            if isinstance(error, (TypeError, ValueError, ssl.SSLError)):  # OpenSSL refuses the name
-                reason = f"TLS: no certificate can be for the host name {shortened(repr(name))}"
-                raise TLSError(address, reason) from error
-            raise
-        return secure
 
     async def _run_connection(self, connection: Connection) -> None:
         opened_at = trio.current_time()
@@ -310,31 +387,11 @@ class ConnectionPool:
             del self._connections[connection.address]
         # Peers close connections that were not used for a time, such as those that a health probe has opened.
         was_idle = connection.writer.buffer_number == 0 and trio.current_time() - opened_at > LONGEST_BACK_OFF
-        if connection.has_received or was_idle:
-            self._failures.pop(connection.address, None)
-        else:
+        if not (connection.has_received or was_idle):
             # The peer accepts connections and closes them: back off.
-            self._failed(connection.address, connection.closed_because)
-
-    def _failed(self, address: str, reason: str, kind: type[ConnectError] = ConnectError) -> None:
-        before = self._failures.get(address)
-        back_off = FIRST_BACK_OFF if before is None else min(2 * before.back_off, LONGEST_BACK_OFF)
-        self._forget_old_failures()
-        self._failures[address] = _Failures(back_off, trio.current_time() + back_off, kind, reason)
+            self._reach(connection.address).refused(connection.closed_because)
 
     def _forget_old_failures(self) -> None:
-        """Forget addresses that are no longer used: brokers and name servers come and go."""
-        long_ago = trio.current_time() - LONGEST_BACK_OFF
-        for address in [one for one, failures in self._failures.items() if failures.retry_at < long_ago]:
-            del self._failures[address]
-
-
-def _reason(error: BaseException) -> str:
-    """Return the innermost cause as text. trio wraps the errors of several attempts in a vague one."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    if isinstance(error, BaseExceptionGroup):
-        return "; ".join(dict.fromkeys(map(_reason, leaves_of(error))))
-    if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno:
-        return os.strerror(error.errno)
-    return str(error) or type(error).__name__
+        for address in [one for one, known in self._reachability.items() if known.is_forgotten()]:
+            if address not in self._dials:
+                del self._reachability[address]

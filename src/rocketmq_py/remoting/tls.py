@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from rocketmq_py.arguments import flag, path, text
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.errors import ConfigurationError, TLSError
 
 MOST_PASSWORD_BYTES = 1024
 """OpenSSL's limit."""
@@ -130,6 +130,32 @@ _HANDSHAKE_FAILURES: Mapping[str, str] = {
 """Texts with advice for OpenSSL's reasons of other failed handshakes."""
 
 
+def is_refused_by_wildcards(name: str) -> bool:
+    """Return whether OpenSSL does not accept ``*.example`` for a host name, because it has an underscore.
+
+    The hosts of some managed services have one. Check such names with :func:`check_certificate`.
+    """
+    return "_" in name
+
+
+def check_certificate(certificate: Mapping[str, Any] | None, name: str, address: str) -> None:
+    """Raise TLSError unless a certificate, whose chain is verified, is for a host name.
+
+    Args:
+        certificate: the value of ``getpeercert()``.
+        name: the host name. A wildcard in the certificate stands for its first label.
+        address: the address of the server, for the error.
+    """
+    host = name.lower().rstrip(".")
+    names = [value for kind, value in (certificate or {}).get("subjectAltName", ()) if kind == "DNS"]
+    wildcard = "*." + host.partition(".")[2]
+    if not {host, wildcard} & {one.lower() for one in names}:
+        valid_for = ", ".join(names) or "no host name"
+        raise TLSError(
+            address, f"TLS: {_WRONG_NAME} (certificate is not valid for {name!r}, but for {valid_for})"
+        )
+
+
 def tls_reason(error: ssl.SSLError) -> str:
     """Return the reason of a TLS failure as text, with advice."""
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -143,3 +169,8 @@ def tls_reason(error: ssl.SSLError) -> str:
 def handshake_reason(error: BaseException | None) -> str:
     """Return the reason of a failed handshake as text, with advice."""
     return tls_reason(error) if isinstance(error, ssl.SSLError) else f"TLS: {_CLOSED_BY_PEER}"
+
+
+def is_closed_by_peer(error: BaseException | None) -> bool:
+    """Whether a handshake failed because the connection ended, as it does when the peer is stopped."""
+    return not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError)

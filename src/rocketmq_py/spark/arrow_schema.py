@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 import pyarrow as pa
 
 PROPERTY_MAP = pa.map_(pa.string(), pa.string())
+STRING_LIST = pa.list_(pa.field("element", pa.string()))
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 SOURCE_ARROW_SCHEMA = pa.schema(
@@ -21,7 +22,7 @@ SOURCE_ARROW_SCHEMA = pa.schema(
         ("bornTimestamp", TIMESTAMP),
         ("storeTimestamp", TIMESTAMP),
         ("tags", pa.string()),
-        ("keys", pa.string()),
+        ("keys", STRING_LIST),
         ("msgId", pa.string()),
     ]
 )

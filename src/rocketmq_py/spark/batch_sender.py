@@ -15,7 +15,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from rocketmq_py.blocking import BatchingProducer
+from rocketmq_py import blocking
+from rocketmq_py.client import core_of
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer import Producer
@@ -41,9 +42,9 @@ class BatchSender:
         producer: the sink's producer. It stays open.
     """
 
-    def __init__(self, producer: BatchingProducer) -> None:
+    def __init__(self, producer: blocking.Producer) -> None:
         self._producer: Final = producer
-        host = ipaddress.ip_address(self._trio_producer.client.host)
+        host = ipaddress.ip_address(core_of(self._trio_producer).host)
         # Its random salt keeps these ids apart from those of the client's own generator.
         self._unique_ids: Final = UniqueIdGenerator(
             host.packed,
@@ -54,7 +55,7 @@ class BatchSender:
 
     @property
     def _trio_producer(self) -> Producer:
-        return self._producer._target.producer
+        return self._producer._target
 
     def new_unique_ids(self, count: int) -> Sequence[str]:
         """Return unique message ids, all of the same length."""
@@ -102,7 +103,7 @@ async def send_pipelined(
         await in_flight.enter(len(batch.body))
         try:
             encoded = EncodedBatch.of_body(batch.topic, len(batch.rows), batch.body)
-            await producer.send_encoded(encoded, queue=batch.queue)
+            await producer._send_encoded(encoded, queue=batch.queue)
         except RocketMQError as error:
             return error
         finally:

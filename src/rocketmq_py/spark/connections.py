@@ -13,7 +13,8 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import attrs
 
-from rocketmq_py.blocking import BatchingProducer, Client
+from rocketmq_py.blocking import Client, Producer
+from rocketmq_py.producer.settings import USUAL_LINGER
 from rocketmq_py.spark.batch_sender import BatchSender
 from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.sink_options import SinkOptions
@@ -100,7 +101,7 @@ class _ProducerSettings:
     Attributes:
         connection: how to reach the cluster.
         group: the producer group.
-        arguments: the keyword arguments of ``Client.batching_producer``, as pairs.
+        arguments: the keyword arguments of ``Client.producer``, as pairs.
     """
 
     connection: ConnectionOptions
@@ -110,12 +111,16 @@ class _ProducerSettings:
     @classmethod
     def of(cls, options: SinkOptions) -> Self:
         """Return the settings of a sink's producer."""
-        arguments = {"max_batch_size": options.max_batch_bytes, **options.producer_options()}
+        arguments = {
+            "linger": USUAL_LINGER,
+            "max_batch_size": options.max_batch_bytes,
+            **options.producer_options(),
+        }
         return cls(options.connection, options.producer_group, tuple(arguments.items()))
 
 
-def _open_producer(settings: _ProducerSettings) -> BatchingProducer:
-    return client_for(settings.connection).batching_producer(settings.group, **dict(settings.arguments))
+def _open_producer(settings: _ProducerSettings) -> Producer:
+    return client_for(settings.connection).producer(settings.group, **dict(settings.arguments))
 
 
 _clients = ProcessCache(_open_client, MAX_CLIENTS)
@@ -133,8 +138,8 @@ def client_for(connection: ConnectionOptions) -> Client:
     return _clients.get(connection)
 
 
-def producer_for(options: SinkOptions) -> BatchingProducer:
-    """Return this process's batching producer for a sink. It uses the sink's client of this process."""
+def producer_for(options: SinkOptions) -> Producer:
+    """Return this process's producer for a sink. It uses the sink's client of this process."""
     return _producers.get(_ProducerSettings.of(options))
 
 

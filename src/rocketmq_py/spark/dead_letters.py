@@ -10,7 +10,7 @@ import pyarrow as pa
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message
 from rocketmq_py.protocol.send_request import encode_message_properties
-from rocketmq_py.spark.rows import MessageBuilder, bodies_of
+from rocketmq_py.spark.rows import MessageBuilder, RowError, bodies_of
 
 REASON = "SPARK_ERROR"
 """The property with the reason for the refusal. It names the row with its topic, keys and rowId."""
@@ -64,7 +64,7 @@ class DeadLetters:
                     flag=built.flag,
                 )
                 encode_message_properties(message, _UNIQUE_ID)  # raises if the properties are too long
-            except InvalidMessageError:
+            except (InvalidMessageError, RowError):
                 continue
             return message
         raise AssertionError("a message without columns is valid")

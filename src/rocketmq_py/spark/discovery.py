@@ -12,8 +12,9 @@ from typing import Final, Protocol
 import attrs
 
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
-from rocketmq_py.errors import ConfigurationError, NameServerError, RocketMQError, TopicNotFoundError
+from rocketmq_py.errors import ConfigurationError, NoQueueError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.position import Position
 from rocketmq_py.spark.data_loss import LostOffsets
 from rocketmq_py.spark.offsets import Offsets
 from rocketmq_py.spark.positions import Positions, QueueRanges
@@ -36,14 +37,14 @@ class OffsetClient(Protocol):
     def topics(self) -> list[str]:
         """Return all topics except RocketMQ's own."""
 
-    def offsets_of(self, topics: Iterable[str], *, present: bool = False) -> Mapping[str, QueueRanges]:
-        """Return, by topic, each queue's minimum and maximum offset.
+    def offsets(self, topics: Iterable[str], *, present: bool = False) -> QueueRanges:
+        """Return each queue's minimum and maximum offset.
 
         With ``present`` the minimum skips offsets whose message has expired.
         """
 
-    def offsets_at(self, topics: Iterable[str], timestamp_ms: int) -> Mapping[MessageQueue, int]:
-        """Return each queue's offset of the first message stored at or after a time, else its end."""
+    def offsets_at(self, topics: Iterable[str], position: Position) -> Mapping[MessageQueue, int]:
+        """Return the offset of a position in each queue. Without a message after a time, this is its end."""
 
     def committed(self, group: str, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int | None]:
         """Return the offsets that a consumer group has committed, None in queues without any."""
@@ -85,7 +86,7 @@ class QueueDiscovery:
         Raises:
             TopicNotFoundError: a topic does not exist.
             ConfigurationError: a queue of ``assign`` does not exist.
-            RocketMQError: as ``Reader.offsets_of``.
+            RocketMQError: as ``Reader.offsets``.
         """
         if self._options.topic_pattern is not None:
             return self._existing_ranges({})  # a topic may be deleted after the pattern has matched it
@@ -108,13 +109,14 @@ class QueueDiscovery:
                 the stream starts there. None skips this check.
 
         Raises:
-            RocketMQError: as ``Reader.offsets_of``, except that missing topics are skipped.
+            RocketMQError: as ``Reader.offsets``, except that missing topics are skipped, and those of a
+                pattern that may not be read.
         """
         for delay in RETRY_DELAYS if self._has_succeeded else ():
             try:
                 return self._existing_ranges(known)
             except RocketMQError as error:
-                if not (error.retriable or isinstance(error, NameServerError)):
+                if not (error.retriable or error.not_reached):
                     raise
                 logger.warning("cannot plan a batch, retrying in %g s: %s", delay, error)
             self._sleep(delay)
@@ -126,8 +128,9 @@ class QueueDiscovery:
             try:
                 ranges = self._ranges_of(topics)
                 return ranges if known is None else {**ranges, **self._new_ranges(ranges, known)}
-            except TopicNotFoundError as error:
-                if error.topic not in topics:
+            except (TopicNotFoundError, NoQueueError) as error:
+                is_chosen_by_name = self._options.topic_pattern is None
+                if error.topic not in topics or (isinstance(error, NoQueueError) and is_chosen_by_name):
                     raise
                 topics.remove(error.topic)
 
@@ -138,9 +141,7 @@ class QueueDiscovery:
         return {queue: bounds for queue, bounds in present.items() if queue in new}
 
     def _ranges_of(self, topics: Iterable[str], *, present: bool = False) -> QueueRanges:
-        ranges: dict[MessageQueue, tuple[int, int]] = {}
-        for ranges_of_topic in self._client.offsets_of(topics, present=present).values():
-            ranges.update(ranges_of_topic)
+        ranges = self._client.offsets(topics, present=present)
         self._has_succeeded = True
         if self._options.assign:
             return {queue: ranges[queue] for queue in self._options.assign if queue in ranges}

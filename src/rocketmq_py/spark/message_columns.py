@@ -23,7 +23,7 @@ from rocketmq_py.property_names import KEYS, TAGS, UNIQUE_KEY
 from rocketmq_py.protocol.stored_message import BORN_HOST_V6_FLAG, MAGIC, MAGIC_V2, STORE_HOST_V6_FLAG
 from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS, TIMESTAMP, source_arrow_schema
 from rocketmq_py.spark.buffers import Buffer, Indexes, Mask, numbers_at, slices, unaligned_view
-from rocketmq_py.spark.property_columns import PropertyColumns
+from rocketmq_py.spark.property_columns import PropertyColumns, key_lists
 from rocketmq_py.spark.pull_results import PACKED_FLAGS, PlainMessages, find_messages
 
 _HEADER = np.dtype(
@@ -186,7 +186,7 @@ class _Columns:
             case "tags":
                 return self.properties.column(TAGS)
             case "keys":
-                return self.properties.column(KEYS)
+                return key_lists(self.properties.column(KEYS))
             case "msgId":
                 return _message_ids(self.properties.column(UNIQUE_KEY), messages, sections)
         raise AssertionError(f"{name} is not a column")

@@ -7,17 +7,13 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from rocketmq_py.errors import RocketMQError
+from rocketmq_py.errors import StoreError
 from rocketmq_py.message import MessageQueue
 
 OFFSET_VERSION = 1
 
 Offsets: TypeAlias = Mapping[MessageQueue, int]
 """By queue, the offset of the next message to read."""
-
-
-class CheckpointError(RocketMQError):
-    """The checkpoint holds an offset that this source cannot read: damaged, foreign or too new."""
 
 
 @attrs.frozen
@@ -60,15 +56,15 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, tree: object) -> StreamOffset:
-        """Return the offset of a JSON tree. Raises CheckpointError if it is not a valid offset."""
+        """Return the offset of a JSON tree. Raises StoreError if it is not a valid offset."""
         version = tree.get("version") if isinstance(tree, dict) else None
         if not isinstance(tree, dict) or type(version) is not int:
-            raise CheckpointError(
+            raise StoreError(
                 f"cannot continue from the checkpoint: {str(tree)[:200]!r} is not an offset of the rocketmq "
                 "source. The checkpoint belongs to another source; set a new checkpointLocation"
             )
         if version > OFFSET_VERSION:
-            raise CheckpointError(
+            raise StoreError(
                 f"cannot continue from the checkpoint: its offsets have version {version}, and this "
                 f"rocketmq-py reads versions up to {OFFSET_VERSION}. A newer rocketmq-py wrote it; "
                 "install that one"
@@ -77,7 +73,7 @@ class StreamOffset:
             offsets, start = tree["offsets"], tree.get("start", {})
             return cls(_unnest_offsets(offsets), _unnest_offsets(start), tree.get("initial", False) is True)
         except (KeyError, ValueError, TypeError, AttributeError):
-            raise CheckpointError(
+            raise StoreError(
                 f"cannot continue from the checkpoint: the offset {str(tree)[:200]!r} is damaged. Restore "
                 "the checkpoint, or set a new checkpointLocation"
             ) from None

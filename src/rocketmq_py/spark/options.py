@@ -18,9 +18,9 @@ from typing import Any
 import attrs
 
 from rocketmq_py.address import parse_addresses
-from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.discovery import Discovery, is_url
 from rocketmq_py.client.namespace import check_namespace
+from rocketmq_py.client.settings import ClientOptions
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.remoting.tls import TLS
@@ -173,6 +173,7 @@ def function_name(value: str) -> str:
 CONNECTION_OPTIONS: tuple[Option, ...] = (
     Option("nameServer", address),
     Option("namespace", check_namespace),
+    Option("namespaceV2", text),
     Option("unitName", text),
     Option("accessKey", text),
     Option("secretKey", secret_text, secret=True),
@@ -201,7 +202,9 @@ class ConnectionOptions:
     Args:
         name_server: ``nameServer``: name servers as ``host:port;host:port``, or a URL that serves them.
             Default: the driver's NAMESRV_ADDR, for all processes.
-        namespace: ``namespace``: the namespace of all topics and groups.
+        namespace: ``namespace``: the namespace of all topics and groups. Default: that in the address, if it
+            contains one.
+        namespace_v2: ``namespaceV2``: the namespace as a field of every request.
         unit_name: ``unitName``: part of the client ids, and of the URL that serves the name servers.
         access_key, secret_key, security_token: ``accessKey``, ``secretKey``, ``securityToken``: the
             credentials that sign requests. The access key and the secret key belong together.
@@ -211,7 +214,7 @@ class ConnectionOptions:
         use_tls: ``useTls``: encrypt connections. Any other TLS option turns it on as well.
         tls_ca_file, tls_certificate_file, tls_key_file: paths, which must exist on every machine of the job.
         tls_key_password, tls_server_name, tls_verify: as in :class:`rocketmq_py.TLS`.
-        vip_channel: ``vipChannel``: as in ClientConfig.
+        vip_channel: ``vipChannel``: as in Client.
         connect_timeout, request_timeout: ``connectTimeout``, ``requestTimeout``: seconds for opening a
             connection, and for one request.
         route_refresh_interval: ``routeRefreshInterval``: seconds between two refreshes of the routes, and so
@@ -219,7 +222,8 @@ class ConnectionOptions:
     """
 
     name_server: str
-    namespace: str = ""
+    namespace: str | None = None
+    namespace_v2: str = ""
     unit_name: str = ""
     access_key: str | None = None
     secret_key: str | None = attrs.field(default=None, repr=False)
@@ -244,6 +248,7 @@ class ConnectionOptions:
         """
         options = ClientOptions(
             namespace=self.namespace,
+            namespace_v2=self.namespace_v2,
             unit_name=self.unit_name,
             vip_channel=self.vip_channel,
             connect_timeout=self.connect_timeout,

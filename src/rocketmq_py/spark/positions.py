@@ -9,46 +9,41 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, TypeAlias
 
 import attrs
 
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic
+from rocketmq_py.position import MAX_VALUE, Position, PositionKind
 
 QueueRanges: TypeAlias = Mapping[MessageQueue, tuple[int, int]]
 """By queue: the minimum offset on its broker, and the maximum offset, which the next message will get."""
 
 
-class NamedPosition(enum.Enum):
-    """A position with a name. Spark's Kafka connector writes the first two as numbers in JSON.
+class Committed(enum.Enum):
+    """The offset that a consumer group has committed, or the earliest one in a queue without any."""
 
-    COMMITTED is the offset that a consumer group has committed, or the earliest one in a queue without any.
-    """
-
-    EARLIEST = -2
-    LATEST = -1
     COMMITTED = "committed"
 
 
-@attrs.frozen
-class TimestampPosition:
-    """The first message stored at or after a time in epoch milliseconds, or the queue's end without one."""
-
-    time_ms: int
-
-
-Position: TypeAlias = NamedPosition | TimestampPosition | int
-"""A position in one queue. A number is an offset."""
+COMMITTED = Committed.COMMITTED
+QueuePosition: TypeAlias = Position | Committed
+"""A position in one queue."""
 
 PositionPath: TypeAlias = tuple[str | int, ...]
 """The queues of a position: (topic), (topic, broker name) or (topic, broker name, queue id)."""
 
-_NAMED_POSITIONS: Mapping[object, NamedPosition] = {
-    "earliest": NamedPosition.EARLIEST,
-    "latest": NamedPosition.LATEST,
-    "committed": NamedPosition.COMMITTED,
-    **{position.value: position for position in NamedPosition},
+# Spark's Kafka connector writes the first two as numbers in JSON.
+_NAMED_POSITIONS: Mapping[object, QueuePosition] = {
+    "earliest": Position.earliest,
+    "latest": Position.latest,
+    "committed": COMMITTED,
+    -2: Position.earliest,
+    -1: Position.latest,
 }
 
 
@@ -61,10 +56,10 @@ class Positions:
         by_path: positions of topics, brokers and queues. The longest matching path wins.
     """
 
-    default: Position
-    by_path: Mapping[PositionPath, Position] = attrs.field(factory=dict)
+    default: QueuePosition
+    by_path: Mapping[PositionPath, QueuePosition] = attrs.field(factory=dict)
 
-    def of(self, queue: MessageQueue) -> Position:
+    def of(self, queue: MessageQueue) -> QueuePosition:
         """Return the position in a queue."""
         path = (queue.topic, queue.broker_name, queue.queue_id)
         for length in (3, 2, 1):
@@ -73,7 +68,7 @@ class Positions:
                 return position
         return self.default
 
-    def all(self) -> Iterator[Position]:
+    def all(self) -> Iterator[QueuePosition]:
         """Return the default and all other positions."""
         yield self.default
         yield from self.by_path.values()
@@ -95,55 +90,54 @@ class Positions:
     def resolve(
         self,
         ranges: QueueRanges,
-        offsets_at: Callable[[set[str], int], Mapping[MessageQueue, int]],
+        offsets_at: Callable[[set[str], Position], Mapping[MessageQueue, int]],
         committed: Callable[[Sequence[MessageQueue]], Mapping[MessageQueue, int | None]],
     ) -> dict[MessageQueue, int]:
         """Return each queue's offset. One from the user or a group may lie outside of the queue's range.
 
         Args:
             ranges: the queues.
-            offsets_at: returns, for all queues of some topics, the offset of the first message stored at or
-                after a time. Called once per distinct time.
+            offsets_at: as ``Reader.offsets_at``. Called once per distinct time.
             committed: returns the offsets that the consumer group has committed, None in queues without any.
         """
         positions = {queue: self.of(queue) for queue in ranges}
-        topics_by_time: dict[int, set[str]] = {}
+        topics_by_time: dict[Position, set[str]] = {}
         for queue, position in positions.items():
-            if isinstance(position, TimestampPosition):
-                topics_by_time.setdefault(position.time_ms, set()).add(queue.topic)
-        of_group = [queue for queue, position in positions.items() if position is NamedPosition.COMMITTED]
+            if isinstance(position, Position) and position.kind is PositionKind.TIME:
+                topics_by_time.setdefault(position, set()).add(queue.topic)
+        of_group = [queue for queue, position in positions.items() if position is COMMITTED]
         committed_offsets = committed(of_group) if of_group else {}
-        found = {time_ms: offsets_at(topics, time_ms) for time_ms, topics in topics_by_time.items()}
+        found = {time: offsets_at(topics, time) for time, topics in topics_by_time.items()}
         offsets = {}
         for queue, position in positions.items():
             first, end = ranges[queue]
-            if position is NamedPosition.EARLIEST:
-                offsets[queue] = first
-            elif position is NamedPosition.LATEST:
-                offsets[queue] = end
-            elif position is NamedPosition.COMMITTED:
-                offset = committed_offsets.get(queue)
-                offsets[queue] = first if offset is None else offset
-            elif isinstance(position, TimestampPosition):
-                # Since ``ranges`` were read, the queue may have grown beyond its end, or may be gone.
-                offsets[queue] = min(found[position.time_ms].get(queue, end), end)
-            else:
-                assert isinstance(position, int)
-                offsets[queue] = position
+            match position:
+                case Committed():
+                    offset = committed_offsets.get(queue)
+                    offsets[queue] = first if offset is None else offset
+                case Position(kind=PositionKind.EARLIEST):
+                    offsets[queue] = first
+                case Position(kind=PositionKind.LATEST):
+                    offsets[queue] = end
+                case Position(kind=PositionKind.TIME):
+                    # Since ``ranges`` were read, the queue may have grown beyond its end, or may be gone.
+                    offsets[queue] = min(found[position].get(queue, end), end)
+                case _:
+                    offsets[queue] = position.value
         return offsets
 
 
-_MAX_INT64 = 2**63 - 1
 _ALLOWED_OFFSETS = (
     'earliest, latest, committed or JSON such as {"topic": {"broker-a": {"0": 17, "1": "latest"}}}, '
     "where a broker or a topic may have one value for all its queues, and -2 and -1 are earliest and latest"
 )
 _ALLOWED_TIMES = (
-    'epoch milliseconds or JSON such as {"topic": 1700000000000}, with brokers and queues as for offsets'
+    "epoch milliseconds, a time with a time zone such as 2026-01-31T08:00+01:00, or JSON such as "
+    '{"topic": 1700000000000}, with brokers and queues as for offsets'
 )
 
 
-def parse_offsets(value: str) -> Positions | Mapping[PositionPath, Position]:
+def parse_offsets(value: str) -> Positions | Mapping[PositionPath, QueuePosition]:
     """Parse ``startingOffsets`` or ``endingOffsets``: one position for all queues, or positions by path.
 
     Raises ValueError with the allowed values.
@@ -154,13 +148,13 @@ def parse_offsets(value: str) -> Positions | Mapping[PositionPath, Position]:
     return _parse_tree(value, _offset_position, _ALLOWED_OFFSETS)
 
 
-def parse_times(value: str) -> Positions | Mapping[PositionPath, Position]:
+def parse_times(value: str) -> Positions | Mapping[PositionPath, QueuePosition]:
     """Parse ``startingTimestamp`` or ``endingTimestamp``: one time for all queues, or times by path.
 
     Raises ValueError with the allowed values.
     """
-    digits = value.strip()
-    position = _timestamp_position(int(digits)) if digits.isascii() and digits.isdigit() else None
+    text = value.strip()
+    position = _timestamp_position(int(text) if text.isascii() and text.isdigit() else text)
     if position is None:
         return _parse_tree(value, _timestamp_position, _ALLOWED_TIMES)
     return Positions(position)
@@ -185,15 +179,15 @@ def parse_assignment(value: str) -> tuple[MessageQueue, ...]:
 
 
 def _parse_tree(
-    value: str, parse_leaf: Callable[[object], Position | None], allowed: str
-) -> Mapping[PositionPath, Position]:
+    value: str, parse_leaf: Callable[[object], QueuePosition | None], allowed: str
+) -> Mapping[PositionPath, QueuePosition]:
     """Parse JSON objects nested by topic, broker and queue id into positions by path."""
-    positions: dict[PositionPath, Position] = {}
+    positions: dict[PositionPath, QueuePosition] = {}
 
     def add(node: object, path: PositionPath) -> None:
         position = parse_leaf(node)
         # A plain offset makes sense for a single queue only.
-        if position is not None and (len(path) == 3 or not isinstance(position, int)):
+        if position is not None and (len(path) == 3 or not is_offset(position)):
             positions[path] = position
         elif len(path) == 3:
             raise ValueError(allowed)
@@ -234,13 +228,21 @@ def _queue_id(name: str, allowed: str) -> int:
     return int(name)
 
 
-def _offset_position(node: object) -> Position | None:
+def is_offset(position: QueuePosition) -> bool:
+    """Return whether a position is an offset."""
+    return isinstance(position, Position) and position.kind is PositionKind.OFFSET
+
+
+def _offset_position(node: object) -> QueuePosition | None:
     if isinstance(node, str):
         return _NAMED_POSITIONS.get(node.strip().lower())
     if type(node) is not int:
         return None
-    return _NAMED_POSITIONS.get(node) or (node if 0 <= node <= _MAX_INT64 else None)
+    return _NAMED_POSITIONS.get(node) or (Position.offset(node) if 0 <= node <= MAX_VALUE else None)
 
 
-def _timestamp_position(node: object) -> Position | None:
-    return TimestampPosition(node) if type(node) is int and 0 <= node <= _MAX_INT64 else None
+def _timestamp_position(node: object) -> QueuePosition | None:
+    if isinstance(node, str):
+        with suppress(ValueError, ConfigurationError):  # no time, or without a time zone
+            return Position.time(datetime.fromisoformat(node.strip()))
+    return Position.time(node) if type(node) is int and 0 <= node <= MAX_VALUE else None

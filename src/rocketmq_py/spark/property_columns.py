@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rocketmq_py.properties import decode_properties
-from rocketmq_py.spark.arrow_schema import PROPERTY_MAP
+from rocketmq_py.property_names import KEY_SEPARATOR
+from rocketmq_py.spark.arrow_schema import PROPERTY_MAP, STRING_LIST
 from rocketmq_py.spark.buffers import Buffer, Indexes, binary_content, slices
 
 _NAME_END, _VALUE_END = 1, 2
 """The bytes that end a name and a value. UTF-8 uses them for no other character."""
 _MANY_NAMES = 256
+_NO_TEXTS = pa.array([], pa.string())
 
 
 class PropertyColumns:
@@ -68,6 +71,17 @@ class PropertyColumns:
         seen = np.zeros(len(self.map) * name_count, np.bool_)
         seen[keys] = True
         return int(np.count_nonzero(seen)) < len(keys)
+
+
+def key_lists(texts: pa.StringArray) -> pa.ListArray:
+    """Return the keys in each property KEYS, as ``split_keys`` does. Null has no keys."""
+    if texts.null_count == len(texts):
+        return pa.ListArray.from_arrays(pa.array(np.zeros(len(texts) + 1, np.int32)), _NO_TEXTS, STRING_LIST)
+    pieces = pc.split_pattern(pc.fill_null(texts, ""), KEY_SEPARATOR)
+    is_key = pc.binary_length(pieces.values).to_numpy() > 0
+    counts = np.concatenate((np.zeros(1, np.int32), np.cumsum(is_key, dtype=np.int32)))
+    offsets = pa.array(counts[pieces.offsets.to_numpy()])
+    return pa.ListArray.from_arrays(offsets, pieces.values.filter(pa.array(is_key)), STRING_LIST)
 
 
 def _terminate(buffer: Buffer, starts: Indexes, ends: Indexes) -> Indexes:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from rocketmq_py.property_names import KEY_SEPARATOR, KEYS, SHARDING_KEY
 from rocketmq_py.spark.buffers import Indexes, Mask, binary_array, binary_content, byte_lengths, valid_mask
+from rocketmq_py.spark.property_columns import key_lists
 from rocketmq_py.spark.rows import RESERVED_PROPERTIES
 from rocketmq_py.spark.stamps import STAMP, TaskIdentity
 
@@ -52,9 +53,9 @@ def encode_texts(name: str, column: pa.Array) -> EncodedProperties:
 
 
 def encode_keys(column: pa.Array) -> EncodedProperties:
-    """Encode a column of keys: texts, or arrays of texts, which are joined by blanks."""
+    """Encode a column of keys: arrays of texts, or texts that are split at blanks."""
     if not pa.types.is_list(column.type):
-        return encode_texts(KEYS, column)
+        return encode_texts(KEYS, _with_single_blanks(column))
     starts = column.offsets.to_numpy().astype(np.int64)
     keys = column.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
     has_blank = pc.fill_null(pc.match_substring(keys, KEY_SEPARATOR), False)
@@ -63,6 +64,12 @@ def encode_keys(column: pa.Array) -> EncodedProperties:
     encoded = encode_texts(KEYS, pc.binary_join(column, KEY_SEPARATOR))
     has_invalid_key = np.bincount(rows[is_invalid_key], minlength=len(column)) > 0
     return attrs.evolve(encoded, is_valid=encoded.is_valid & ~has_invalid_key)
+
+
+def _with_single_blanks(column: pa.StringArray) -> pa.StringArray:
+    """Return texts of keys with a single blank between two keys."""
+    has_blank = pc.match_substring(column, KEY_SEPARATOR)
+    return pc.binary_join(key_lists(column), KEY_SEPARATOR) if has_blank.true_count else column
 
 
 def encode_maps(column: pa.MapArray, has_sharding_key: Mask | None) -> EncodedProperties:

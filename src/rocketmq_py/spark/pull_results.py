@@ -14,7 +14,8 @@ import attrs
 import numpy as np
 
 from rocketmq_py.consumer.read.offset_ranges import PullResult
-from rocketmq_py.errors import InvalidMessageError, ProtocolError, UnreadableBodyError
+from rocketmq_py.error_texts import described
+from rocketmq_py.errors import BodyDecodeError, InvalidMessageError, ProtocolError
 from rocketmq_py.message import ReceivedMessage, queue_name
 from rocketmq_py.protocol.stored_message import (
     COMPRESSED_FLAG,
@@ -105,7 +106,7 @@ def split_result(result: PullResult) -> Iterator[PlainMessages]:
 
     Raises:
         ProtocolError: the bytes are not a sequence of whole stored messages.
-        UnreadableBodyError: a body cannot be decompressed, or a batch is malformed.
+        BodyDecodeError: a body cannot be decompressed, or a batch is malformed.
     """
     data = result.body
     available = len(data)
@@ -143,9 +144,9 @@ def _unpack(result: PullResult, stored: bytes) -> PlainMessages:
     pieces, indexes, index = [], [], 0
     for message in decode_messages(stored, result.range.queue.broker_name):
         if message.corruption is not None:
-            raise UnreadableBodyError(
-                result.range.queue, message.queue_offset + result.offset_delta, message.corruption
-            )
+            offset = message.queue_offset + result.offset_delta
+            text = f"the message at offset {offset} of {described(result.range.queue)} cannot be opened"
+            raise BodyDecodeError(text, message.topic, message.message_id, message.corruption)
         try:
             piece = _encode(message)
         except InvalidMessageError as error:

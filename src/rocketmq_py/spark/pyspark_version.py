@@ -19,7 +19,7 @@ def check_pyspark() -> tuple[int, int]:
         from pyspark import __version__ as version
     except ModuleNotFoundError:
         raise ConfigurationError(
-            "the format rocketmq needs pyspark, which is not installed; run: pip install rocketmq-py[spark]"
+            "the format rocketmq needs pyspark, which is not installed; install rocketmq-py[spark]"
         ) from None
     match = re.match(r"(\d+)\.(\d+)", version)
     numbers = (int(match[1]), int(match[2])) if match else OLDEST_SPARK

@@ -36,7 +36,7 @@ def to_record_batches(
         columns: the columns of the batches.
 
     Raises:
-        UnreadableBodyError: a body cannot be decompressed.
+        BodyDecodeError: a body cannot be decompressed.
         ProtocolError: a broker sent malformed messages.
     """
     gathered: list[PullResult] = []

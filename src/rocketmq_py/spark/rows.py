@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.producer.selectors import SelectByHash
 from rocketmq_py.property_names import SHARDING_KEY, SYSTEM_PROPERTIES
+from rocketmq_py.selectors import SelectByHash
 from rocketmq_py.spark.stamps import STAMP, TaskIdentity
 
 Texts: TypeAlias = Iterable[str | None]
@@ -36,8 +36,8 @@ def with_spark_names(text: str) -> str:
     return text
 
 
-class RowError(InvalidMessageError):
-    """A row cannot be sent. The text names the row and the reason.
+class RowError(Exception):
+    """A row cannot be sent. The text names the row and the reason. A WriteError with it is raised.
 
     Attributes:
         row: the row's number in its partition, from 0.
@@ -100,11 +100,9 @@ class MessageBuilder:
                 if topic is None or body is None:
                     raise InvalidMessageError(f"its {'topic' if topic is None else 'body'} is null")
                 messages.append(
-                    Message(topic, body, tag or "", key or "", properties_of_row, **options_of_row)
+                    Message(topic, body, tag or "", key or (), properties_of_row, **options_of_row)
                 )
             destinations = self._destinations(columns, messages, rows)
-        except RowError:
-            raise
         except InvalidMessageError as error:
             raise self._row_error(columns, rows, len(messages), str(error)) from None
         except UnicodeDecodeError:

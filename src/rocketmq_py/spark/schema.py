@@ -38,7 +38,7 @@ _SOURCE_DDL: Mapping[str, str] = {
     "bornTimestamp": "TIMESTAMP",
     "storeTimestamp": "TIMESTAMP",
     "tags": "STRING",
-    "keys": "STRING",
+    "keys": "ARRAY<STRING>",
     "msgId": "STRING",
 }
 """The types of the source's columns in DDL. ``arrow_schema`` has them in Arrow.
@@ -49,7 +49,7 @@ _SOURCE_DDL: Mapping[str, str] = {
 - ``properties``: all properties, of the sender and of RocketMQ, in their stored order.
 - ``bornTimestamp``, ``storeTimestamp``: when it was sent, by the sender's clock, and stored, by the broker's,
   in milliseconds. Null for a time outside of Spark's range.
-- ``tags``, ``keys``: the properties of these names; several keys are separated by blanks. Null if absent.
+- ``tags``: the tag, null without one. ``keys``: the business keys, an empty array without one.
 - ``msgId``: the sender's message id (UNIQ_KEY), or else the broker's.
 
 All but the last three have the names of the old JVM connector, where ``properties`` is JSON.
@@ -154,7 +154,7 @@ SINK_COLUMNS: Mapping[str, SinkColumn] = {
 
 - ``body``: the payload. A string is sent as UTF-8.
 - ``topic``: the row's topic, unless the option ``topic`` sets one for all rows.
-- ``tags``, ``keys``: the tag, and the keys: a string with blanks between keys, or an array.
+- ``tags``: the tag. ``keys``: the business keys, an array, or a string that is split at blanks.
 - ``properties``: the application's properties. Names that RocketMQ reserves are dropped: they describe the
   message that the row was read from.
 - ``flag``: a number for the application.

@@ -11,7 +11,7 @@ import attrs
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group, check_topic
 from rocketmq_py.producer.compression import Compression
-from rocketmq_py.producer.config import ProducerOptions
+from rocketmq_py.producer.settings import ProducerOptions
 from rocketmq_py.protocol.compression import CompressionType
 from rocketmq_py.spark.options import (
     SINKS,
@@ -149,7 +149,7 @@ class SinkOptions:
         return math.inf if self.compression == "none" else self.compress_over
 
     def producer_options(self) -> ProducerOptions:
-        """Return the keyword arguments of a batching producer, except its group and batch size."""
+        """Return the keyword arguments of a producer, except its group and those of batches."""
         return ProducerOptions(
             send_timeout=self.send_timeout,
             max_message_size=self.max_message_bytes,

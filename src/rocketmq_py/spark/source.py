@@ -97,7 +97,7 @@ class BatchSource(WorkerPicklable, DataSourceReader):
             ConfigurationError: the options name queues that do not exist.
             TopicNotFoundError: a topic does not exist.
             DataLossError: offsets named in the options no longer exist, and failOnDataLoss is true.
-            RocketMQError: as ``Reader.offsets_of``.
+            RocketMQError: as ``Reader.offsets``.
         """
         options = self._options
         with closing(self._open_client(options)) as client:
@@ -196,7 +196,7 @@ class StreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvail
         Raises:
             TopicNotFoundError: a topic does not exist.
             ConfigurationError: the options name queues that do not exist.
-            RocketMQError: as ``Reader.offsets_of``.
+            RocketMQError: as ``Reader.offsets``.
         """
         return self._planner.initial_offset().to_json()
 
@@ -215,8 +215,8 @@ class StreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvail
 
         Raises:
             DataLossError: offsets to read no longer exist, and failOnDataLoss is true.
-            CheckpointError: ``start`` is not an offset of this source, or comes from a later version.
-            RocketMQError: as ``Reader.offsets_of``, after five minutes of retries.
+            StoreError: ``start`` is not an offset of this source, or comes from a later version.
+            RocketMQError: as ``Reader.offsets``, after five minutes of retries.
         """
         limits = BatchLimits.of(self._options, limit)
         start_offset = None if start is None else StreamOffset.from_json(start)
@@ -239,7 +239,7 @@ class StreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvail
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
         """Return the tasks of a batch. The offsets alone decide: brokers are not asked.
 
-        Raises CheckpointError: an offset is not one of this source, or comes from a later version.
+        Raises StoreError: an offset is not one of this source, or comes from a later version.
         """
         start_offset, end_offset = StreamOffset.from_json(start), StreamOffset.from_json(end)
         self._planner.planned_end = end_offset

@@ -10,6 +10,7 @@ import attrs
 
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_group, check_topic
+from rocketmq_py.position import Position
 from rocketmq_py.protocol.subscription import ALL, make_subscription
 from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS
 from rocketmq_py.spark.options import (
@@ -25,9 +26,8 @@ from rocketmq_py.spark.options import (
     whole_number,
 )
 from rocketmq_py.spark.positions import (
-    NamedPosition,
+    COMMITTED,
     Positions,
-    TimestampPosition,
     parse_assignment,
     parse_offsets,
     parse_times,
@@ -97,11 +97,12 @@ class SourceOptions:
         assign: (assign) read only these queues: ``{"topic": {"broker-a": [0, 1]}}``.
         starting: (startingOffsets or startingTimestamp) where a new query begins: ``earliest``, ``latest``,
             or by path, ``{"orders": {"broker-a": {"0": 17, "1": "latest"}}, "payments": "earliest"}``, where
-            -2 and -1 also mean earliest and latest. A timestamp is the store time in epoch milliseconds, for
-            all queues or by path. ``committed`` is the offset that ``consumer_group`` has committed, or the
-            earliest one in a queue without any. Other queues begin at the default: latest for a stream,
-            earliest for a batch. A stream with a checkpoint continues at its offsets, and reads queues that
-            the checkpoint does not contain from their first message.
+            -2 and -1 also mean earliest and latest. A timestamp is the store time in epoch milliseconds, or
+            with a time zone as ``2026-01-31T08:00+01:00``, for all queues or by path. ``committed`` is the
+            offset that ``consumer_group`` has committed, or the earliest one in a queue without any. Other
+            queues begin at the default: latest for a stream, earliest for a batch. A stream with a checkpoint
+            continues at its offsets, and reads queues that the checkpoint does not contain from their first
+            message.
         ending: (endingOffsets or endingTimestamp) batch only: the position where reading ends, exclusive, in
             the same notation. Default: latest.
         max_offsets_per_trigger: (maxOffsetsPerTrigger) stream only: the maximum number of offsets of a batch,
@@ -139,7 +140,7 @@ class SourceOptions:
     topic_pattern: str | None = None
     assign: tuple[MessageQueue, ...] = ()
     starting: Positions
-    ending: Positions = attrs.field(factory=lambda: Positions(NamedPosition.LATEST))
+    ending: Positions = attrs.field(factory=lambda: Positions(Position.latest))
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
@@ -169,9 +170,9 @@ class SourceOptions:
         connection = parsed.pop_connection()
         values = parsed.values
         _check_one_selection(parsed, options)
-        default = NamedPosition.LATEST if role in _STREAM else NamedPosition.EARLIEST
+        default = Position.latest if role in _STREAM else Position.earliest
         values["starting"] = _pop_positions(parsed, "starting", default)
-        values["ending"] = _pop_positions(parsed, "ending", NamedPosition.LATEST)
+        values["ending"] = _pop_positions(parsed, "ending", Position.latest)
         _check_committed(parsed)
         _check_rates(parsed)
         _check_order(parsed)
@@ -199,7 +200,7 @@ def _check_one_selection(parsed: ParsedOptions, options: Mapping[str, str | None
         parsed.mistakes.append(f"{' and '.join(selections)} are set; set exactly one of them")
 
 
-def _pop_positions(parsed: ParsedOptions, which: str, default: NamedPosition) -> Positions:
+def _pop_positions(parsed: ParsedOptions, which: str, default: Position) -> Positions:
     """Remove the offsets and timestamp option ``which`` from the values and return their positions."""
     offsets = parsed.values.pop(f"{which}_offsets", None)
     times = parsed.values.pop(f"{which}_timestamp", None)
@@ -213,9 +214,9 @@ def _pop_positions(parsed: ParsedOptions, which: str, default: NamedPosition) ->
     unread = [topic for topic in sorted(positions.topics()) if not _may_select(topic, parsed.values)]
     if unread:
         parsed.mistakes.append(f"{option} names {', '.join(unread)}, which the options do not select")
-    useless = NamedPosition.LATEST if which == "starting" else NamedPosition.EARLIEST
+    useless = Position.latest if which == "starting" else Position.earliest
     if parsed.role in _BATCH and useless in positions.all():
-        parsed.mistakes.append(f"{option} contains {useless.name.lower()}: a batch would read nothing")
+        parsed.mistakes.append(f"{option} contains {useless.kind.value}: a batch would read nothing")
     return positions
 
 
@@ -232,9 +233,9 @@ def _may_select(topic: str, values: Mapping[str, Any]) -> bool:
 
 def _check_committed(parsed: ParsedOptions) -> None:
     """Report the position ``committed`` in places where it has no meaning."""
-    if NamedPosition.COMMITTED in parsed.values["ending"].all():
+    if COMMITTED in parsed.values["ending"].all():
         parsed.mistakes.append("endingOffsets contains committed, which only startingOffsets may contain")
-    is_wanted = NamedPosition.COMMITTED in parsed.values["starting"].all()
+    is_wanted = COMMITTED in parsed.values["starting"].all()
     if is_wanted and "consumer_group" not in parsed.values:
         parsed.mistakes.append("startingOffsets contains committed, which needs consumerGroup")
 
@@ -244,18 +245,13 @@ def _check_order(parsed: ParsedOptions) -> None:
     starting, ending = parsed.values["starting"], parsed.values["ending"]
     pairs = {path: (starting.by_path[path], ending.by_path.get(path)) for path in starting.by_path}
     for path, (start, end) in [((), (starting.default, ending.default)), *pairs.items()]:
-        if isinstance(start, int) and isinstance(end, int) and start > end:
-            bounds = f"offset {end}, before it starts at {start}"
-        elif (
-            isinstance(start, TimestampPosition)
-            and isinstance(end, TimestampPosition)
-            and start.time_ms > end.time_ms
-        ):
-            bounds = f"time {end.time_ms}, before it starts at {start.time_ms}"
-        else:
+        if not isinstance(start, Position) or not isinstance(end, Position) or start.kind is not end.kind:
             continue
-        queues = f" of {' '.join(map(str, path))}" if path else ""
-        parsed.mistakes.append(f"the range{queues} ends at {bounds}")
+        if start.value > end.value:
+            queues = f" of {' '.join(map(str, path))}" if path else ""
+            parsed.mistakes.append(
+                f"the range{queues} ends at {end.kind.value} {end.value}, before it starts at {start.value}"
+            )
 
 
 def _check_rates(parsed: ParsedOptions) -> None:

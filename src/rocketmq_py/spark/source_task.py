@@ -51,7 +51,7 @@ def read_ranges(
 
     Raises:
         DataLossError: offsets no longer exist, and ``fail_on_data_loss`` is set.
-        UnreadableBodyError: a body cannot be decompressed. The text names its location, and the package to
+        BodyDecodeError: a body cannot be decompressed. The text names its location, and the package to
             install if one is missing.
         ProtocolError: a broker sent malformed messages.
         RocketMQError: as ``rocketmq_py.Reader.pull``. An unreachable broker is retried as in planning.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection
 from typing import Any
 
-from rocketmq_py.client.member import Member, member_callbacks
+from rocketmq_py.client.client import Member, member_callbacks
 from rocketmq_py.consumer.group.base_consumer import BaseConsumer
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.metrics import MetricNames

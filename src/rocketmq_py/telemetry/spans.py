@@ -193,7 +193,7 @@ def _send_attributes(context: SendContext) -> dict[str, str | int | list[str]]:
         attributes["messaging.batch.message_count"] = len(context.messages)
     elif message.tags:
         attributes["messaging.rocketmq.message.tag"] = message.tags
-    keys = [key for one in context.messages for key in one.keys.split()]
+    keys = [key for one in context.messages for key in one.keys]
     if keys:
         attributes["messaging.rocketmq.message.keys"] = keys
     if message.delay_level:

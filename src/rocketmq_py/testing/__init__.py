@@ -7,17 +7,12 @@ virtual time, from a seed. ``RealCluster`` offers the inspection for a real clus
 ``network`` and ``determinism``, which replace sockets, time and randomness.
 """
 
-from rocketmq_py.testing.faults import Fault
 from rocketmq_py.testing.real_cluster import RealCluster
-from rocketmq_py.testing.requests import Request
-from rocketmq_py.testing.simulation import Simulation, World, simulate
+from rocketmq_py.testing.simulation import World, simulate
 from rocketmq_py.testing.threaded_cluster import TestBroker, TestCluster, run_broker, run_cluster
 
 __all__ = [
-    "Fault",
     "RealCluster",
-    "Request",
-    "Simulation",
     "TestBroker",
     "TestCluster",
     "World",

@@ -7,16 +7,19 @@ import ssl
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
 
 from rocketmq_py.arguments import check_integer
 from rocketmq_py.broker import BrokerConfig
-from rocketmq_py.broker.topics import check_topics
+from rocketmq_py.broker.profile_rules import access_keys_of, name_server_check, server_tls
+from rocketmq_py.broker.topics import check_topics, type_attributes
+from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.remoting import TLS
 from rocketmq_py.testing.cluster_servers import (
     BrokerProcess,
     ClusterContext,
@@ -40,9 +43,9 @@ class BaseCluster(ABC):
         name_servers: the number of name servers.
         hosts: the IP addresses to listen on: of the name servers, then of the brokers, then of the replicas.
         ports: the port of all name servers, and the port of all brokers and replicas; 0 for free ports.
-        topics: the topics to create on each broker, with four queues each, or as many as a mapping gives.
+        topics: the topics to create on each broker. See :class:`EmbeddedBroker`.
         config: the settings of each broker.
-        tls: the SSL context of the servers; None for plain text.
+        tls: the SSL context of the servers; None for plain text, or the profile's certificate.
         now_ms: the clock of the servers, epoch milliseconds.
         on_change: called after each request and each stored message.
         rng: chooses queues that clients leave to the brokers.
@@ -66,18 +69,22 @@ class BaseCluster(ABC):
     ) -> None:
         check_integer(brokers, "brokers", lowest=1)
         check_integer(name_servers, "name_servers", lowest=1)
-        counts = check_topics(topics)
+        self._config = config
+        created = check_topics(topics, config.profile).values()
         host = iter(hosts)
         self._faults = ActiveFaults()
-        context = ClusterContext(now_ms, on_change, self._faults, tls)
-        self._name_servers = [NameServerProcess(next(host), ports[0], context) for _ in range(name_servers)]
+        context = ClusterContext(now_ms, on_change, self._faults, server_tls(tls, config))
+        self._name_servers = [
+            NameServerProcess(next(host), ports[0], context, name_server_check(config))
+            for _ in range(name_servers)
+        ]
         self._brokers = [
             BrokerProcess(
                 next(host),
                 ports[1],
                 context,
                 config=broker_config,
-                topics=counts,
+                topics=created,
                 name_servers=self._name_servers,
                 rng=rng,
             )
@@ -112,18 +119,41 @@ class BaseCluster(ABC):
         """The address of each broker by its name."""
         return {broker.config.broker_name: broker.address for broker in self._brokers}
 
+    @property
+    def client_options(self) -> dict[str, Any]:
+        """The keyword arguments with which clients connect: ``Producer(address, **broker.client_options)``.
+
+        Credentials if the brokers check them, and the namespace and the TLS settings that the profile needs.
+        """
+        options: dict[str, Any] = {}
+        for access_key, secret_key in access_keys_of(self._config).items():
+            options["credentials"] = Credentials(access_key, secret_key)
+        profile = self._config.profile
+        if profile is not None and profile.namespace is not None:
+            options["namespace"] = profile.namespace.value
+        if profile is not None and profile.untrusted_tls is not None:
+            options["tls"] = TLS(verify=False)
+        return options
+
     # Topics
 
-    def create_topic(self, topic: str, *, queues: int = 4) -> None:
-        """Create a topic on each broker, or change its number of queues there.
+    def create_topic(self, topic: str, *, queues: int = 4, message_type: str = "") -> None:
+        """Create a topic on each broker, or replace its settings there.
 
-        Raises ConfigurationError if the name or the number of queues is invalid.
+        Args:
+            topic: the topic.
+            queues: the number of queues on each broker.
+            message_type: ``"NORMAL"``, ``"FIFO"``, ``"DELAY"`` or ``"TRANSACTION"``. Some profiles compare it
+                with the messages. Empty for NORMAL.
+
+        Raises ConfigurationError if the name, the number of queues or the type is invalid.
         """
-        check_topics({topic: queues})
+        (created,) = check_topics({topic: queues}, self._config.profile).values()
+        created = attrs.evolve(created, attributes=type_attributes(message_type))
 
         def create() -> None:
             for broker in self._brokers:
-                broker.create_topic(topic, queues)
+                broker.create_topic(created)
 
         self._call(create)
 
@@ -147,11 +177,11 @@ class BaseCluster(ABC):
 
         Raises ConfigurationError if the name or the number of queues is invalid, or ``server`` is no broker.
         """
-        check_topics([topic] if queues is None else {topic: queues})
+        (full_name,) = check_topics({topic: 4 if queues is None else queues}, self._config.profile)
 
         def change() -> None:
             for broker in self._find_brokers(server):
-                broker.change_topic(topic, queues, readable, writable)
+                broker.change_topic(full_name, queues, readable, writable)
 
         self._call(change)
 
@@ -170,13 +200,15 @@ class BaseCluster(ABC):
 
     def messages(self, topic: str) -> list[ReceivedMessage]:
         """Return the messages of a topic, in the order in which each broker stored them."""
-        return self._call(lambda: [message for broker in self._brokers for message in broker.messages(topic)])
+        name = self._full_name(topic)
+        return self._call(lambda: [message for broker in self._brokers for message in broker.messages(name)])
 
     def offsets(self, group: str) -> dict[MessageQueue, int]:
         """Return the committed offsets of a group."""
+        name = self._full_name(group)
         return self._call(
             lambda: {
-                queue: offset for broker in self._brokers for queue, offset in broker.offsets(group).items()
+                queue: offset for broker in self._brokers for queue, offset in broker.offsets(name).items()
             }
         )
 
@@ -189,13 +221,14 @@ class BaseCluster(ABC):
             topic: return requests with this topic in their header only.
         """
         codes = None if code is None else codes_of(code)
+        name = None if topic is None else self._full_name(topic)
         requests = self._call(
             lambda: [request for process in self._processes for request in process.requests]
         )
         return [
             request
             for request in sorted(requests, key=lambda request: request.time_ms)
-            if (codes is None or request.code in codes) and (topic is None or request.topic == topic)
+            if (codes is None or request.code in codes) and (name is None or request.topic == name)
         ]
 
     def describe(self) -> str:
@@ -213,7 +246,11 @@ class BaseCluster(ABC):
         )
 
     def _count(self, topic: str) -> int:
-        return self.topics().get(topic, 0)
+        return self.topics().get(self._full_name(topic), 0)
+
+    def _full_name(self, name: str) -> str:
+        """Return the name of a topic or group with the namespace of the profile."""
+        return name if self._config.profile is None else self._config.profile.full_name(name)
 
     # Servers
 

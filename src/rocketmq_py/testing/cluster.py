@@ -8,7 +8,14 @@ from typing import Literal, TypeAlias, Unpack, get_args
 
 import trio
 
-from rocketmq_py.arguments import check_above_zero, check_integer, check_not_negative, optional
+from rocketmq_py.arguments import (
+    Duration,
+    check_above_zero,
+    check_integer,
+    check_not_negative,
+    optional,
+    seconds,
+)
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.testing.base_cluster import BaseCluster
@@ -115,7 +122,7 @@ class Cluster(BaseCluster):
     def slow(
         self,
         *,
-        latency: float = 0.0,
+        latency: Duration = 0.0,
         bytes_per_second: float = math.inf,
         server: str | None = None,
         client: str | None = None,
@@ -129,7 +136,7 @@ class Cluster(BaseCluster):
             server: affect this broker or name server only.
             client: affect this client only.
         """
-        check_not_negative(latency, "latency")
+        latency = check_not_negative(seconds(latency), "latency")
         check_above_zero(bytes_per_second, "bytes_per_second")
         target = self._target(server, client)
         fault = NetworkFault(target, self._end_fault, latency=latency, bytes_per_second=bytes_per_second)

@@ -7,7 +7,7 @@ import re
 import ssl
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -181,10 +181,17 @@ class ServerProcess(ABC):
 
 
 class NameServerProcess(ServerProcess):
-    """A name server."""
+    """A name server.
 
-    def __init__(self, host: str, port: int, context: ClusterContext) -> None:
+    Args:
+        check: raises Refusal for requests that are not permitted. None permits all.
+    """
+
+    def __init__(
+        self, host: str, port: int, context: ClusterContext, check: Callable[[Command], None] | None
+    ) -> None:
         super().__init__(host, port, context)
+        self._check = check
         self.wipe()
 
     @property
@@ -195,7 +202,7 @@ class NameServerProcess(ServerProcess):
     def wipe(self) -> None:
         """Drop all registered brokers and key-value configs."""
         self.name_server: NameServer = NameServer()
-        self._dispatch = Dispatcher()
+        self._dispatch = Dispatcher(self._check)
         self._dispatch.add(self.name_server.handlers())
         self.requests.clear()
 
@@ -263,7 +270,7 @@ class BrokerProcess(RegisteredProcess):
 
     Args:
         config: its settings.
-        topics: the topics to create, with their numbers of queues.
+        topics: the topics to create.
         name_servers: the name servers. It registers at those that are running.
         rng: chooses queues that clients leave to the broker.
     """
@@ -275,7 +282,7 @@ class BrokerProcess(RegisteredProcess):
         context: ClusterContext,
         *,
         config: BrokerConfig,
-        topics: Mapping[str, int],
+        topics: Iterable[TopicConfig],
         name_servers: Sequence[NameServerProcess],
         rng: random.Random,
     ) -> None:
@@ -320,9 +327,9 @@ class BrokerProcess(RegisteredProcess):
         """Answers requests."""
         return self.broker.dispatch
 
-    def create_topic(self, topic: str, queues: int) -> None:
-        """Create a topic, or change its number of queues."""
-        self.broker.state.topics.put(TopicConfig(topic, queues, queues))
+    def create_topic(self, topic: TopicConfig) -> None:
+        """Create a topic, or replace its settings."""
+        self.broker.state.topics.put(topic)
 
     def change_topic(
         self, topic: str, queues: int | None, readable: bool | None, writable: bool | None
@@ -365,8 +372,8 @@ class BrokerProcess(RegisteredProcess):
         self._is_open = True
         self.broker.open(self.address)
         self.broker.state.store.listeners.append(self._on_stored)
-        for topic, queues in self._topics.items():
-            self.create_topic(topic, queues)
+        for topic in self._topics:
+            self.create_topic(topic)
 
     def _on_stored(self, _: StoredMessage) -> None:
         self._on_change()

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import trio
 
+from rocketmq_py.arguments import Duration, seconds
 from rocketmq_py.callables import check_callable
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import dead_letter_topic
@@ -46,7 +47,7 @@ class ObservableCluster(ABC):
     # Waiting
 
     def wait_for(
-        self, topic: str, count: int = 1, *, timeout: float = DEFAULT_TIMEOUT
+        self, topic: str, count: int = 1, *, timeout: Duration = DEFAULT_TIMEOUT
     ) -> list[ReceivedMessage]:
         """Wait until a topic has at least ``count`` messages. Returns all its messages.
 
@@ -62,15 +63,15 @@ class ObservableCluster(ABC):
                 instead.
         """
         _check_no_event_loop("wait_for")
-        return self._wait_for(topic, count, timeout, threading.Event())
+        return self._wait_for(topic, count, seconds(timeout), threading.Event())
 
     async def wait_for_async(
-        self, topic: str, count: int = 1, *, timeout: float = DEFAULT_TIMEOUT
+        self, topic: str, count: int = 1, *, timeout: Duration = DEFAULT_TIMEOUT
     ) -> list[ReceivedMessage]:
         """Do the same as :meth:`wait_for`, on trio or asyncio."""
-        return await _run_in_thread(partial(self._wait_for, topic, count, timeout))
+        return await _run_in_thread(partial(self._wait_for, topic, count, seconds(timeout)))
 
-    def wait_until(self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT) -> None:
+    def wait_until(self, condition: Callable[[], object], *, timeout: Duration = DEFAULT_TIMEOUT) -> None:
         """Wait until ``condition()`` is true.
 
         It is called at least every 0.1 s, and a last time after ``timeout``. An embedded broker has it called
@@ -80,14 +81,14 @@ class ObservableCluster(ABC):
         """
         check_callable(condition, "condition", awaited=False)
         _check_no_event_loop("wait_until")
-        self._wait_until(condition, timeout, threading.Event())
+        self._wait_until(condition, seconds(timeout), threading.Event())
 
     async def wait_until_async(
-        self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT
+        self, condition: Callable[[], object], *, timeout: Duration = DEFAULT_TIMEOUT
     ) -> None:
         """Do the same as :meth:`wait_until`, on trio or asyncio. Another thread calls ``condition``."""
         check_callable(condition, "condition", awaited=False)
-        await _run_in_thread(partial(self._wait_until, condition, timeout))
+        await _run_in_thread(partial(self._wait_until, condition, seconds(timeout)))
 
     @abstractmethod
     def _count(self, topic: str) -> int:

@@ -8,9 +8,9 @@ from typing import Any
 
 import trio
 
-from rocketmq_py.admin import Admin
+from rocketmq_py.admin import Admin, GroupNotFoundError
 from rocketmq_py.consumer import Reader
-from rocketmq_py.errors import GroupNotFoundError, TopicNotFoundError
+from rocketmq_py.errors import TopicNotFoundError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import retry_topic
 from rocketmq_py.testing.cluster_thread import ClusterThread

@@ -12,7 +12,7 @@ import attrs
 import trio
 import trio.testing
 
-from rocketmq_py.arguments import check_not_negative
+from rocketmq_py.arguments import Duration, check_not_negative, seconds
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.callables import check_callable
 from rocketmq_py.errors import ConfigurationError
@@ -160,7 +160,7 @@ def simulate(
     topics: Mapping[str, int] | Iterable[str] = (),
     latency: tuple[float, float] = (0.0, 0.002),
     split: float = 0.1,
-    timeout: float = 86_400.0,
+    timeout: Duration = 86_400.0,
     config: BrokerConfig | None = None,
     trace: bool = False,
     **settings: Any,
@@ -211,7 +211,7 @@ def simulate(
     """
     check_callable(program, "program", "world")
     _check_network(latency, split)
-    check_not_negative(timeout, "timeout")
+    limit = check_not_negative(seconds(timeout), "timeout")
     events = EventTrace(keep_lines=trace)
     broker_config = attrs.evolve(config or BrokerConfig(), **settings)
     clock = trio.testing.MockClock(autojump_threshold=0)
@@ -224,7 +224,7 @@ def simulate(
             random.Random(f"network {seed}"), latency=latency, split=split, on_event=events.add
         )
         trio.socket.set_custom_socket_factory(network)
-        return await _run_program(program, create_world, timeout)
+        return await _run_program(program, create_world, limit)
 
     try:
         with deterministic(seed, clock):

@@ -199,10 +199,12 @@ def run_broker(
             [order] = broker.wait_for("Orders")
 
     Args:
-        topics: topics to create, with four queues each, or as many as a mapping gives.
+        topics: topics to create, with four queues each, or as many as a mapping gives. ``"Orders:2:FIFO"``
+            has two queues and the message type FIFO.
         config: the broker's settings; None for the defaults.
-        tls: an SSL context with a certificate; None for plain text.
-        settings: fields of ``BrokerConfig`` that replace those of ``config``.
+        tls: an SSL context with a certificate; None for plain text, or the profile's certificate.
+        settings: fields of ``BrokerConfig`` that replace those of ``config``. ``profile="alibaba-4"``
+            imitates a managed service. Pass clients :attr:`TestBroker.client_options` then.
 
     Raises:
         ConfigurationError: a setting is out of its range.

@@ -12,11 +12,9 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client
+from rocketmq_py.allocation import AllocateByBroker, allocate_averagely_by_circle
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer import (
-    AllocateByBroker,
-    allocate_averagely_by_circle,
-)
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import (
@@ -105,9 +103,9 @@ async def member_of(
         trio.open_nursery() as nursery,
     ):
         member = Member(client)
-        client.heartbeats.add_consumer("g", lambda: ConsumerData(group_name="g"))
+        core_of(client).heartbeats.add_consumer("g", lambda: ConsumerData(group_name="g"))
         rebalancer = Rebalancer(
-            client,
+            core_of(client),
             "g",
             allocate=allocate or AllocateByBroker(),
             interval=20,
@@ -118,7 +116,7 @@ async def member_of(
         )
         for broker in brokers:
             if broker.members is list:
-                broker.members = lambda: [client.client_id]
+                broker.members = lambda: [core_of(client).client_id]
         nursery.start_soon(rebalancer.run)
         yield member
         nursery.cancel_scope.cancel()
@@ -132,7 +130,7 @@ async def test_a_broker_assigns_the_queues(jumping_clock: trio.testing.MockClock
         assert broker.heartbeats, "the broker only assigns queues to known members"
         [query] = broker.queries
         assert (query.topic, query.consumer_group, query.strategy_name) == ("T", "g", "AVG")
-        assert query.client_id == member.client.client_id
+        assert query.client_id == core_of(member.client).client_id
         broker.body = assignment(0, 3)
         await trio.sleep(20)
         assert member.pulled == {"T": [0, 3]}
@@ -157,7 +155,7 @@ async def test_members_allocate_the_queues_if_brokers_cannot(
 ) -> None:
     broker = Broker(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
     async with member_of(broker) as member:
-        client_id = member.client.client_id
+        client_id = core_of(member.client).client_id
         broker.members = lambda: [client_id, "~ another"]
         await trio.sleep(45)
         assert member.pulled == {"T": [0, 1]}

@@ -16,6 +16,7 @@ import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.consumer import (
     CommitOffset,
     ConsumeContext,
@@ -91,7 +92,8 @@ async def create_dispatch(request: pytest.FixtureRequest, nursery: trio.Nursery)
         if request.param == "concurrent":
             return ConcurrentDispatch(
                 nursery, invoker, concurrency=3, batch_size=batch_size, timeout=math.inf,
-                send_back=SentBackMessages(), send_to_dead_letters=DeadLetters(), hooks=hooks,
+                max_reconsume_times=16, send_back=SentBackMessages(), send_to_dead_letters=DeadLetters(),
+                hooks=hooks,
             )  # fmt: skip
         return OrderlyDispatch(
             nursery, invoker, concurrency=3, batch_size=batch_size, auto_commit=True, suspend=math.inf,
@@ -269,7 +271,8 @@ async def test_hooks_see_a_timed_out_call(
     invoker = Invoker(handle, 1, nursery, in_lists=False)
     backs = SentBackMessages()
     dispatch = ConcurrentDispatch(
-        nursery, invoker, concurrency=1, batch_size=None, timeout=10, send_back=backs,
+        nursery, invoker, concurrency=1, batch_size=None, timeout=10, max_reconsume_times=16,
+        send_back=backs,
         send_to_dead_letters=DeadLetters(), hooks=hooks_of(first, hook, timeout=10),
     )  # fmt: skip
     dispatch.offer(filled_queue(1))
@@ -308,7 +311,7 @@ async def test_hooks_can_be_added_and_removed_while_a_consumer_runs(address: str
         nursery.cancel_scope.cancel()
     assert hook.calls == ["before", "after"]
     (context,) = hook.contexts
-    assert (context.consumer_group, context.client_id) == ("g", consumer.client.client_id)
+    assert (context.consumer_group, context.client_id) == ("g", core_of(consumer).client_id)
 
 
 async def test_the_queue_of_a_retried_message_is_that_of_the_retry_topic(address: str, fill: Fill) -> None:

@@ -16,13 +16,14 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.consumer.group.local_offset_commits import (
     LocalOffsetStore,
     OffsetFile,
     default_folder,
     offsets_path,
 )
-from rocketmq_py.errors import ConfigurationError, LocalOffsetsError
+from rocketmq_py.errors import ConfigurationError, StoreError
 from rocketmq_py.message import MessageQueue
 from tests.cancelling import cancel_at_each_await
 
@@ -108,54 +109,18 @@ def test_the_backup_is_read_after_a_crash_between_the_two_renames(path: Path) ->
 def test_the_error_names_both_damaged_files(path: Path) -> None:
     write(path, b"{")
     write(path.with_name("offsets.json.bak"), b"}")
-    with pytest.raises(LocalOffsetsError) as caught:
+    with pytest.raises(StoreError) as caught:
         OffsetFile(path).read()
     text = str(caught.value)
     assert str(path) in text
     assert "offsets.json.bak" in text
-    assert "repair or remove these files, or set discard_damaged_offsets=True" in text
+    assert "repair or remove these files" in text
 
 
 def test_an_unreadable_file_does_not_count_as_missing(path: Path) -> None:
     path.mkdir(parents=True)  # root could read a file whatever its mode, but not a folder
-    with pytest.raises(LocalOffsetsError, match="Is a directory"):
+    with pytest.raises(StoreError, match="Is a directory"):
         OffsetFile(path).read()
-
-
-@pytest.mark.parametrize("has_backup", [True, False])
-def test_damaged_files_are_set_aside_if_they_may_be_discarded(
-    path: Path, has_backup: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    write(path, b"{")
-    backup = path.with_name("offsets.json.bak")
-    if has_backup:
-        write(backup, b"}")
-    file = OffsetFile(path, discard_damaged=True)
-    assert file.read() == {}
-    assert "discarded damaged local offsets" in caplog.text
-    assert str(path) in caplog.text
-    assert path.with_name("offsets.json.damaged").read_bytes() == b"{"
-    assert backup.with_name("offsets.json.bak.damaged").exists() == has_backup
-    file.write(OLD, 1)
-    file.write(NEW, 2)
-    assert OffsetFile(path).read() == NEW
-    path.unlink()
-    assert OffsetFile(path).read() == OLD, "the backup is written again"
-
-
-def test_a_good_backup_is_not_discarded(path: Path) -> None:
-    write(path, b"{")
-    OffsetFile(path.with_name("good")).write(OLD, 1)
-    path.with_name("good").rename(path.with_name("offsets.json.bak"))
-    assert OffsetFile(path, discard_damaged=True).read() == OLD
-    assert path.read_bytes() == b"{"
-
-
-def test_files_that_cannot_be_read_are_never_discarded(path: Path) -> None:
-    path.mkdir(parents=True)
-    with pytest.raises(LocalOffsetsError, match="Is a directory"):
-        OffsetFile(path, discard_damaged=True).read()
-    assert path.is_dir()
 
 
 def no_space(*_: object, **__: object) -> None:
@@ -213,7 +178,7 @@ def client() -> Client:
 
 @pytest.fixture
 def offsets(client: Client, path: Path) -> Iterator[LocalOffsetStore]:
-    offsets = LocalOffsetStore(client, "g", path, interval=5)
+    offsets = LocalOffsetStore(core_of(client), "g", path, interval=5)
     yield offsets
     offsets.close()
 
@@ -223,7 +188,7 @@ async def test_the_path_of_the_file_depends_on_address_instance_unit_and_namespa
 
     def path_of(**options: Any) -> str:
         client = Client("127.0.0.1:9876", **options)
-        return str(offsets_path(folder, client, "g"))
+        return str(offsets_path(folder, core_of(client), "g"))
 
     assert path_of() == "/x/127.0.0.1@DEFAULT/g/offsets.json"
     assert path_of(instance_name="one") == "/x/127.0.0.1@one/g/offsets.json"
@@ -250,8 +215,8 @@ async def test_characters_that_windows_refuses_are_escaped(
     host: str, instance_name: str, group: str, names: tuple[str, str]
 ) -> None:
     client = Client("127.0.0.1:9876", instance_name=instance_name)
-    client.host = host
-    assert offsets_path(Path("/x"), client, group) == Path("/x", *names, "offsets.json")
+    core_of(client).host = host
+    assert offsets_path(Path("/x"), core_of(client), group) == Path("/x", *names, "offsets.json")
 
 
 async def test_a_reopened_store_has_the_committed_offsets(
@@ -265,7 +230,7 @@ async def test_a_reopened_store_has_the_committed_offsets(
     offsets.update(OTHER, 1)
     await offsets.commit_and_wait([OTHER])
     offsets.close()
-    reopened = LocalOffsetStore(client, "g", path, interval=5)
+    reopened = LocalOffsetStore(core_of(client), "g", path, interval=5)
     await reopened.open()
     assert (await reopened.read(QUEUE), await reopened.read(OTHER)) == (7, 1)
     assert not reopened.may_commit_by_pull(QUEUE)
@@ -274,7 +239,7 @@ async def test_a_reopened_store_has_the_committed_offsets(
 
 async def test_topics_in_the_file_have_their_namespace(path: Path) -> None:
     client = Client("127.0.0.1:9876", namespace="ns")
-    offsets = LocalOffsetStore(client, "g", path, interval=5)
+    offsets = LocalOffsetStore(core_of(client), "g", path, interval=5)
     await offsets.open()
     offsets.update(QUEUE, 7)
     await offsets.commit()
@@ -301,7 +266,7 @@ async def test_two_open_stores_cannot_share_a_file(
     offsets: LocalOffsetStore, client: Client, path: Path
 ) -> None:
     await offsets.open()
-    second = LocalOffsetStore(client, "g", path, interval=5)
+    second = LocalOffsetStore(core_of(client), "g", path, interval=5)
     with pytest.raises(ConfigurationError, match="Give each client its own instance_name"):
         await second.open()
     offsets.close()
@@ -311,7 +276,7 @@ async def test_two_open_stores_cannot_share_a_file(
 
 async def test_open_can_be_retried_after_an_unreadable_file(offsets: LocalOffsetStore, path: Path) -> None:
     write(path, b"{")
-    with pytest.raises(LocalOffsetsError):
+    with pytest.raises(StoreError):
         await offsets.open()
     write(path, b"{}")
     await offsets.open()
@@ -390,7 +355,7 @@ async def test_an_abandoned_write_does_not_overwrite_the_file_of_the_next_store(
         await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
     offsets.close()
-    second = LocalOffsetStore(client, "g", path, interval=5)
+    second = LocalOffsetStore(core_of(client), "g", path, interval=5)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(second.open)
         await trio.sleep(0.01)
@@ -417,7 +382,7 @@ async def test_open_and_commit_can_be_cancelled_at_each_await(client: Client, pa
     numbers = itertools.count(1)
 
     async def open_and_write() -> None:
-        offsets = LocalOffsetStore(client, "g", path, interval=5)
+        offsets = LocalOffsetStore(core_of(client), "g", path, interval=5)
         await offsets.open()
         try:
             offsets.update(QUEUE, next(numbers))

@@ -10,9 +10,10 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer import ConsumeFrom, LitePullConsumer, PopConsumer, PushConsumer
+from rocketmq_py.consumer import LitePullConsumer, PopConsumer, PushConsumer
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.bodies import ConsumerList, Heartbeat
@@ -88,7 +89,7 @@ def setting(handled: trio.Event) -> Any:
 
 
 def consumer_of(kind: type[Any], client: Client, **options: Any) -> Any:
-    consumer = kind(client, group="g", consume_from=ConsumeFrom.FIRST, **options)
+    consumer = kind(client, group="g", consume_from="earliest", **options)
     consumer.subscribe("T")
     return consumer
 
@@ -110,7 +111,7 @@ async def test_leave_unregisters_although_commits_time_out(
         Client(cluster.address, request_timeout=30) as client,
         trio.open_nursery() as nursery,
     ):
-        await client.routes.get("T")
+        await core_of(client).routes.get("T")
         (server,) = cluster.brokers.values()
         consumer = consumer_of(kind, client)
         handled = trio.Event()
@@ -119,14 +120,14 @@ async def test_leave_unregisters_although_commits_time_out(
             consumer_nursery.start_soon(consume, consumer, handled)
             with trio.fail_after(60):
                 await handled.wait()
-            await client.heartbeats.send()
-            assert broker.members == {client.client_id}
+            await core_of(client).heartbeats.send()
+            assert broker.members == {core_of(client).client_id}
             if how == "closed":
                 started = trio.current_time()
                 await consumer.aclose()
-                assert trio.current_time() - started <= consumer.close_timeout
+                assert trio.current_time() - started <= consumer.settings.close_timeout
             consumer_nursery.cancel_scope.cancel()
-        assert not client.heartbeats.has_consumer("g")
+        assert not core_of(client).heartbeats.has_consumer("g")
         assert len(server.asked(RequestCode.UNREGISTER_CLIENT)) == 1
         assert not broker.members
         nursery.cancel_scope.cancel()
@@ -138,14 +139,14 @@ async def test_leave_unregisters_after_the_response_to_a_late_heartbeat(
 ) -> None:
     broker = Broker(RequestCode.HEART_BEAT)
     async with scripted_cluster(broker, queues=1) as cluster, Client(cluster.address) as client:
-        await client.routes.get("T")
+        await core_of(client).routes.get("T")
         (server,) = cluster.brokers.values()
         consumer = consumer_of(kind, client, close_timeout=0.01)
         async with trio.open_nursery() as consumer_nursery:
             await consumer.start(consumer_nursery)
             if isinstance(consumer, PushConsumer):
                 consumer_nursery.start_soon(consumer.run, setting(trio.Event()))
-            client.heartbeats.request_round()
+            core_of(client).heartbeats.request_round()
             await wait_for_request(server, RequestCode.HEART_BEAT)
             await consumer.aclose()
             consumer_nursery.cancel_scope.cancel()
@@ -162,20 +163,20 @@ async def test_a_member_that_has_rejoined_is_not_unregistered(
 ) -> None:
     broker = Broker(RequestCode.HEART_BEAT)
     async with scripted_cluster(broker, queues=1) as cluster, Client(cluster.address) as client:
-        await client.routes.get("T")
+        await core_of(client).routes.get("T")
         (server,) = cluster.brokers.values()
         async with consumer_of(PopConsumer, client):
-            client.heartbeats.request_round()
+            core_of(client).heartbeats.request_round()
             await wait_for_request(server, RequestCode.HEART_BEAT)
             with trio.move_on_after(0) as scope:
-                await client.heartbeats.remove_consumer("g")
+                await core_of(client).heartbeats.remove_consumer("g")
             assert scope.cancelled_caught
             async with consumer_of(LitePullConsumer, client):
                 broker.answer_all()
-                await client.heartbeats.send()
+                await core_of(client).heartbeats.send()
                 await trio.sleep(5)
                 assert not server.asked(RequestCode.UNREGISTER_CLIENT)
-                assert broker.members == {client.client_id}
+                assert broker.members == {core_of(client).client_id}
 
 
 @pytest.mark.parametrize("kind", CONSUMER_CLASSES)
@@ -186,15 +187,15 @@ async def test_a_second_consumer_of_a_client_cannot_join_the_group(
         with pytest.raises(ConfigurationError, match="Give each consumer its own client"):
             async with consumer_of(kind, client) as second:
                 await second.run(print)
-        assert client.heartbeats.has_consumer("g"), "the first consumer stays a member"
-    assert not client.heartbeats.has_consumer("g")
+        assert core_of(client).heartbeats.has_consumer("g"), "the first consumer stays a member"
+    assert not core_of(client).heartbeats.has_consumer("g")
 
 
 # Members with different subscriptions
 
 
 def member_of(kind: type[Any], address: str, *subscriptions: tuple[str, str], **options: Any) -> Any:
-    consumer = kind(address, group="g", consume_from=ConsumeFrom.FIRST, **options)
+    consumer = kind(address, group="g", consume_from="earliest", **options)
     for topic, tags in subscriptions:
         consumer.subscribe(topic, tags)
     return consumer
@@ -291,11 +292,11 @@ async def test_subscriptions_are_not_compared_while_no_topic_exists(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(Broker(), queues=1) as cluster, Client(cluster.address) as client:
-        await client.routes.get("T")
+        await core_of(client).routes.get("T")
         (server,) = cluster.brokers.values()
         async with PopConsumer(client, group="g") as consumer:
             consumer.subscribe("Missing")
-            await client.heartbeats.send()
+            await core_of(client).heartbeats.send()
             notice = NotifyConsumerIdsChangedRequest(consumer_group="g")
             server.connections[0].oneway_nowait(notice.code, notice.to_fields())
             await trio.sleep(60)
@@ -313,10 +314,10 @@ async def test_a_broker_that_refuses_the_query_is_not_asked_again(
 
     broker = Broker()
     async with scripted_cluster(refuse, queues=1) as cluster, Client(cluster.address) as client:
-        await client.routes.get("T")
+        await core_of(client).routes.get("T")
         (server,) = cluster.brokers.values()
         async with consumer_of(PopConsumer, client):
-            await client.heartbeats.send()
+            await core_of(client).heartbeats.send()
             notice = NotifyConsumerIdsChangedRequest(consumer_group="g")
             server.connections[0].oneway_nowait(notice.code, notice.to_fields())
             await wait_for_request(server, RequestCode.GET_CONSUMER_CONNECTION_LIST)

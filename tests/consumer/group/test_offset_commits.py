@@ -1,4 +1,4 @@
-"""RemoteOffsetStore commits offsets to brokers, and starting_offset looks up where a group starts."""
+"""RemoteOffsetStore commits offsets to brokers, and StartingOffsets looks up where a group starts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py import Client
+from rocketmq_py import Client, Position
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.config import ConsumeFrom
-from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, starting_offset
+from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, StartingOffsets
 from rocketmq_py.errors import BrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
@@ -82,34 +82,59 @@ async def offsets_of(
     broker: Broker,
 ) -> AsyncIterator[tuple[RemoteOffsetStore, Client, ScriptedCluster]]:
     async with scripted_cluster(broker) as cluster, Client(cluster.address) as client:
-        await client.routes.get("T")
-        yield RemoteOffsetStore(client, "g"), client, cluster
+        await core_of(client).routes.get("T")
+        yield RemoteOffsetStore(core_of(client), "g"), client, cluster
 
 
 @pytest.mark.parametrize(
     ("consume_from", "queue", "expected"),
     [
         # The results of Java's RebalancePushImpl.
-        (ConsumeFrom.LAST, QUEUE, MAX_OFFSET),
-        (ConsumeFrom.LAST, RETRIES, 0),
-        (ConsumeFrom.FIRST, QUEUE, 0),
-        (ConsumeFrom.FIRST, RETRIES, 0),
-        (ConsumeFrom.TIMESTAMP, QUEUE, OFFSET_AT_TIME),
-        (ConsumeFrom.TIMESTAMP, RETRIES, MAX_OFFSET),
+        (Position.latest, QUEUE, MAX_OFFSET),
+        (Position.latest, RETRIES, 0),
+        (Position.earliest, QUEUE, 0),
+        (Position.earliest, RETRIES, 0),
+        (Position.time(1234), QUEUE, OFFSET_AT_TIME),
+        (Position.time(1234), RETRIES, MAX_OFFSET),
     ],
 )
 async def test_a_new_group_starts_as_in_java(
-    consume_from: ConsumeFrom, queue: MessageQueue, expected: int
+    consume_from: Position, queue: MessageQueue, expected: int
 ) -> None:
     broker = Broker()
     async with offsets_of(broker) as (offsets, client, _):
-        assert await starting_offset(client, offsets, queue, consume_from, 1234) == expected
+        starts = StartingOffsets(core_of(client), offsets, consume_from)
+        assert await starts.of(queue) == expected
         broker.committed = 7
-        assert await starting_offset(client, offsets, queue, consume_from, 1234) == 7
+        assert await starts.of(queue) == 7
     searches = [
         request for request in broker.requests if request.code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     ]
     assert {request.fields["timestamp"] for request in searches} <= {"1234"}
+
+
+@pytest.mark.parametrize("uncommitted", [None, 0], ids=["unknown", "zero for a new group"])
+async def test_a_chosen_start_is_kept_until_an_offset_is_committed(
+    uncommitted: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = iter([10, 50, 90])
+    broker = Broker()
+    async with offsets_of(broker) as (offsets, client, _):
+
+        async def max_offset(_: MessageQueue) -> int:
+            return next(ends)
+
+        monkeypatch.setattr(core_of(client).brokers, "max_offset", max_offset)
+        starts = StartingOffsets(core_of(client), offsets, Position.latest)
+        assert await starts.of(QUEUE) == 10
+        broker.committed = uncommitted
+        assert await starts.of(QUEUE) == 10, "messages have come in between"
+        starts.moved(QUEUE, 4)
+        assert await starts.of(QUEUE) == 4
+        broker.committed = 20
+        assert await starts.of(QUEUE) == 20
+        broker.committed = None
+        assert await starts.of(QUEUE) == 50
 
 
 async def test_an_offset_is_committed_again_after_a_failed_commit(
@@ -130,26 +155,26 @@ async def test_an_offset_is_committed_again_after_a_failed_commit(
         assert len(broker.commits) == 1
 
 
-@pytest.mark.parametrize("consume_from", ConsumeFrom)
+@pytest.mark.parametrize("consume_from", [Position.earliest, Position.latest, Position.time(1234)])
 async def test_brokers_may_answer_zero_to_new_groups_unless_a_time_is_given(
-    consume_from: ConsumeFrom,
+    consume_from: Position,
 ) -> None:
     broker = Broker(committed=0)
     async with offsets_of(broker) as (offsets, client, _):
-        await starting_offset(client, offsets, QUEUE, consume_from, 1234)
+        await StartingOffsets(core_of(client), offsets, consume_from).of(QUEUE)
     requested = broker.requests[0].fields.get("setZeroIfNotFound")
-    assert requested == ("false" if consume_from is ConsumeFrom.TIMESTAMP else None)
+    assert requested == ("false" if consume_from == Position.time(1234) else None)
 
 
 async def test_starting_offset_raises_the_error_of_the_broker() -> None:
     async with offsets_of(Broker(refuse=True)) as (offsets, client, _):
         with pytest.raises(BrokerError, match="scripted"):
-            await starting_offset(client, offsets, QUEUE, ConsumeFrom.LAST, 0)
+            await StartingOffsets(core_of(client), offsets, Position.latest).of(QUEUE)
 
 
 async def wait_for_broker(client: Client) -> None:
     """Wait until the broker has processed all earlier requests."""
-    await client.brokers.max_offset(QUEUE)
+    await core_of(client).brokers.max_offset(QUEUE)
 
 
 async def test_commit_sends_changed_offsets_oneway() -> None:
@@ -259,8 +284,8 @@ async def test_offsets_are_committed_again_after_a_failover() -> None:
     master, replica = Broker(), Broker()
     async with scripted_cluster(master, replica) as cluster, Client(cluster.address) as client:
         first, second = cluster.brokers.values()
-        offsets = RemoteOffsetStore(client, "g")
-        await client.routes.get("T")
+        offsets = RemoteOffsetStore(core_of(client), "g")
+        await core_of(client).routes.get("T")
         for number in range(3):
             offsets.update(MessageQueue("T", "broker-a", number), 9)
         await offsets.commit()
@@ -268,7 +293,7 @@ async def test_offsets_are_committed_again_after_a_failover() -> None:
         del master.commits[:]
         for server, broker, is_new in ((second, replica, True), (first, master, False)):
             cluster.brokers = {"broker-a": server}
-            await client.routes.refresh("T")
+            await core_of(client).routes.refresh("T")
             assert offsets.may_commit_by_pull(QUEUE) != is_new
             for _ in range(2):
                 await offsets.commit()
@@ -358,7 +383,7 @@ async def test_an_unreachable_broker_is_logged_once_for_all_its_queues(
         offsets.update(QUEUE, 5)
         offsets.update(OTHER, 6)
         await offsets.commit()
-    [record] = caplog.records
+    [record] = [record for record in caplog.records if record.name == "rocketmq_py.consumer"]
     assert record.message.startswith(
         "offset commit failed, retrying: group=g broker=broker-a queues=2 error=cannot"
     )

@@ -12,10 +12,10 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import (
     CommitOffset,
-    ConsumeFrom,
     ConsumeLater,
     LitePullConsumer,
     PopConsumer,
@@ -43,6 +43,7 @@ from rocketmq_py.protocol.subscription import make_subscription
 from rocketmq_py.remoting.answer_errors import broker_error
 from tests.consumer.conftest import Fill, now_ms
 from tests.consumer.push_consumers import QUEUE, RecordingHandler, consumer_of
+from tests.environment import created
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def by_broker() -> bool:
 
 @pytest.fixture
 async def broker(by_broker: bool) -> AsyncIterator[EmbeddedBroker]:
-    async with EmbeddedBroker(now_ms=now_ms, use_server_side_reset_offset=by_broker) as broker:
+    async with created(EmbeddedBroker, now_ms=now_ms, use_server_side_reset_offset=by_broker) as broker:
         yield broker
 
 
@@ -68,7 +69,7 @@ class Operator:
         self.client = client
 
     async def ask(self, header: Request, code: int | None = None) -> bytes:
-        answer = await self.client.connections.request(
+        answer = await core_of(self.client).connections.request(
             self.address, header.code if code is None else code, header.to_fields(), timeout=12
         )
         if answer.code != ResponseCode.SUCCESS:
@@ -77,7 +78,9 @@ class Operator:
 
     async def running_info(self, consumer: AnyConsumer, *, jstack: bool = False) -> ConsumerRunningInfo:
         header = GetConsumerRunningInfoRequest(
-            consumer_group=consumer.config.group, client_id=consumer.client.client_id, jstack_enable=jstack
+            consumer_group=consumer.settings.group,
+            client_id=core_of(consumer).client_id,
+            jstack_enable=jstack,
         )
         return ConsumerRunningInfo.decode(await self.ask(header))
 
@@ -93,7 +96,7 @@ class Operator:
 
     async def consume(self, consumer: AnyConsumer, message_id: str) -> ConsumeMessageDirectlyResult:
         header = ConsumeMessageDirectlyRequest(
-            consumer_group="g", client_id=consumer.client.client_id, msg_id=message_id, topic="T"
+            consumer_group="g", client_id=core_of(consumer).client_id, msg_id=message_id, topic="T"
         )
         return ConsumeMessageDirectlyResult.decode(await self.ask(header))
 
@@ -126,7 +129,7 @@ async def test_running_info_of_a_concurrent_push_consumer(
             await trio.sleep_forever()
 
     async with (
-        Client(address, now_ms=now_ms) as client,
+        created(Client, address, now_ms=now_ms) as client,
         running(consumer_of(client, concurrency=7), hang_at_four) as consumer,
     ):
         await trio.sleep(30)
@@ -184,7 +187,7 @@ async def test_running_info_of_an_orderly_push_consumer(
             await trio.sleep_forever()
 
     async with (
-        Client(address, now_ms=now_ms) as client,
+        created(Client, address, now_ms=now_ms) as client,
         running(consumer_of(client, orderly=True, auto_commit=False), handle) as consumer,
     ):
         info = await operator.running_info(consumer)
@@ -212,7 +215,7 @@ async def test_running_info_of_a_queue_without_its_lock(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     await fill("T", 5)
-    await client.brokers.lock("g", "other", "broker-a", [QUEUE])
+    await core_of(client).brokers.lock("g", "other", "broker-a", [QUEUE])
     async with running(consumer_of(address, orderly=True), RecordingHandler()) as consumer:
         info = await operator.running_info(consumer)
     assert info.queue_table[QUEUE] == ProcessQueueInfo()
@@ -223,9 +226,11 @@ async def test_running_info_of_a_consumer_in_a_namespace(
 ) -> None:
     kept = RecordingHandler()
     async with Client(broker.name_server_address, namespace="ns") as client:
-        await client.brokers.create_topic(broker.broker_address, "T", queues=1)
+        await core_of(client).brokers.create_topic(broker.broker_address, "T", queues=1)
         async with running(consumer_of(broker.name_server_address, namespace="ns"), kept) as consumer:
-            header = GetConsumerRunningInfoRequest(consumer_group="ns%g", client_id=consumer.client.client_id)
+            header = GetConsumerRunningInfoRequest(
+                consumer_group="ns%g", client_id=core_of(consumer).client_id
+            )
             info = ConsumerRunningInfo.decode(await operator.ask(header))
     assert {queue.topic for queue in info.queue_table} == {"ns%T", "%RETRY%ns%g"}
     assert set(info.status_table) == {"ns%T", "%RETRY%ns%g"}
@@ -242,7 +247,7 @@ async def test_consumers_of_a_client_answer_for_their_own_group(
     ):
         for consumer in (one, two):
             info = await operator.running_info(consumer)
-            assert info.properties["consumerGroup"] == consumer.config.group
+            assert info.properties["consumerGroup"] == consumer.settings.group
 
 
 async def test_a_closed_consumer_does_not_answer(
@@ -255,7 +260,7 @@ async def test_a_closed_consumer_does_not_answer(
         await operator.running_info(consumer)
     assert not [
         server
-        for servers in client._request_handlers.values()
+        for servers in core_of(client)._request_handlers.values()
         for server in servers
         if "OperatorRequests" in repr(server)
     ]
@@ -284,7 +289,7 @@ async def test_operators_can_query_the_offsets_of_a_topic(
     await fill("T", 20, queues=2)
     async with running(consumer_of(address), RecordingHandler()) as consumer:
         assert await operator.offsets("T") == {
-            consumer.client.client_id: {MessageQueue("T", "broker-a", number): 10 for number in range(2)}
+            core_of(consumer).client_id: {MessageQueue("T", "broker-a", number): 10 for number in range(2)}
         }
 
 
@@ -298,7 +303,7 @@ async def test_two_groups_of_a_client_have_separate_offsets(
         running(consumer_of(client, group="another"), second),
     ):
         for group in ("g", "another"):
-            assert await operator.offsets("T", group) == {client.client_id: {QUEUE: 3}}
+            assert await operator.offsets("T", group) == {core_of(client).client_id: {QUEUE: 3}}
             await operator.reset(0, group)
         await first.until(6)
         await second.until(6)
@@ -328,7 +333,7 @@ async def test_an_operator_resets_the_offsets_of_a_group(
         await fill("T", 2, first=10)
         await kept.until(17)
         assert kept.numbers[15:] == [10, 11]
-    assert await client.brokers.committed_offset("g", QUEUE) == 12
+    assert await core_of(client).brokers.committed_offset("g", QUEUE) == 12
 
 
 async def test_running_handler_calls_do_not_change_the_offset_after_a_reset(
@@ -349,10 +354,10 @@ async def test_running_handler_calls_do_not_change_the_offset_after_a_reset(
         assert started == [0, 1]
         await operator.reset(-1)
         await trio.sleep(10)
-        assert await client.brokers.committed_offset("g", QUEUE) == 10
+        assert await core_of(client).brokers.committed_offset("g", QUEUE) == 10
         await trio.sleep(30)
     assert started == [0, 1]
-    assert await client.brokers.committed_offset("g", QUEUE) == 10
+    assert await core_of(client).brokers.committed_offset("g", QUEUE) == 10
 
 
 async def test_the_user_queries_and_seeks_offsets(
@@ -383,7 +388,7 @@ async def test_seek_refuses_invalid_offsets_and_queues(
         with pytest.raises(ClosedError, match="not running"):
             await call
     async with running(consumer, RecordingHandler()):
-        with pytest.raises(ConfigurationError, match="offset is -1"):
+        with pytest.raises(ConfigurationError, match="position is -1"):
             await consumer.seek(QUEUE, -1)
         with pytest.raises(NoQueueError, match="T/broker-a/5 is not assigned to this consumer"):
             await consumer.seek(MessageQueue("T", "broker-a", 5), 0)
@@ -394,7 +399,7 @@ async def test_seek_refuses_invalid_offsets_and_queues(
 
 async def message_id(client: Client, offset: int) -> str:
     """Return the broker's id of the message at an offset."""
-    puller = QueuePuller(client, "p", QUEUE, batch_size=1, hold=0, timeout=3)
+    puller = QueuePuller(core_of(client), "p", QUEUE, batch_size=1, hold=0, timeout=3)
     pulled = await puller.pull(offset, make_subscription("T", version_ms=1))
     return pulled.messages[0].offset_message_id
 
@@ -503,8 +508,8 @@ async def test_running_info_of_a_lite_pull_consumer(
 ) -> None:
     await fill("T", 10)
     async with (
-        Client(address, now_ms=now_ms) as client,
-        LitePullConsumer(client, group="g", consume_from=ConsumeFrom.FIRST, auto_commit=False) as consumer,
+        created(Client, address, now_ms=now_ms) as client,
+        LitePullConsumer(client, group="g", consume_from="earliest", auto_commit=False) as consumer,
     ):
         consumer.subscribe("T", "*")
         while len(await consumer.poll(max_messages=4)) < 4:
@@ -516,12 +521,12 @@ async def test_running_info_of_a_lite_pull_consumer(
             "CONSUME_ACTIVELY",
             "false",
         )
-        assert info.properties["instanceName"] == client.client_id
+        assert info.properties["instanceName"] == core_of(client).client_id
         assert [one.topic for one in info.subscription_set] == ["T"]
         state = info.queue_table[QUEUE]
         assert (state.commit_offset, state.cached_msg_count, state.cached_msg_max_offset) == (4, 6, 9)
         assert info.status_table["T"].pull_tps > 0
-        assert await operator.offsets("T") == {client.client_id: {QUEUE: 4}}
+        assert await operator.offsets("T") == {core_of(client).client_id: {QUEUE: 4}}
         with pytest.raises(BrokerError, match="does not serve request"):
             await operator.consume(consumer, await message_id(client, 1))
     with pytest.raises(BrokerError):
@@ -533,8 +538,8 @@ async def test_running_info_of_a_pop_consumer(
 ) -> None:
     await fill("T", 4)
     async with (
-        Client(address, now_ms=now_ms) as client,
-        PopConsumer(client, group="g", consume_from=ConsumeFrom.FIRST) as consumer,
+        created(Client, address, now_ms=now_ms) as client,
+        PopConsumer(client, group="g", consume_from="earliest") as consumer,
     ):
         consumer.subscribe("T", "*")
         await consumer.ack(*await consumer.receive())
@@ -544,4 +549,4 @@ async def test_running_info_of_a_pop_consumer(
         assert [one.topic for one in info.subscription_set] == ["T"]
         assert not info.queue_table
         assert info.status_table["T"].consume_ok_tps > 0
-        assert await operator.offsets("T") == {client.client_id: {}}
+        assert await operator.offsets("T") == {core_of(client).client_id: {}}

@@ -11,14 +11,15 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.config import LOCK_INTERVAL, LOCK_MAX_LIVE_TIME
 from rocketmq_py.consumer.group.queue_locks import (
     BROKER_LOCK_MAX_LIVE_TIME,
     GATHER_SECONDS,
     QueueLock,
     QueueLocks,
 )
+from rocketmq_py.consumer.settings import LOCK_INTERVAL, LOCK_MAX_LIVE_TIME
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol import bodies
 from rocketmq_py.protocol.command import Command
@@ -95,8 +96,8 @@ async def queue_locks(
         Client(cluster.address, request_timeout=1, namespace=namespace) as client,
         trio.open_nursery() as nursery,
     ):
-        await client.routes.get("T")
-        locks = QueueLocks(client, "g")
+        await core_of(client).routes.get("T")
+        locks = QueueLocks(core_of(client), "g")
         nursery.start_soon(locks.run)
         for lock in acquire:
             nursery.start_soon(locks.acquire, lock)
@@ -156,7 +157,8 @@ async def test_a_lock_that_another_member_holds_is_requested_until_it_is_granted
     assert broker.lock_times(1) == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
     assert other.event_names == ["acquired"], "a lock that was never held cannot be lost"
     assert [record.message for record in caplog.records] == [
-        "waiting for queue lock: topic=T broker=broker-a queue=1; another member holds it"
+        "waiting for queue lock: topic=T broker=broker-a queue=1; another member holds it",
+        "queue lock obtained: topic=T broker=broker-a queue=1 after=2.5s",
     ]
 
 

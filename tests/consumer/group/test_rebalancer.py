@@ -12,8 +12,9 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client
+from rocketmq_py.allocation import allocate_averagely
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer import allocate_averagely
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumerData, ConsumerList, Heartbeat
@@ -61,9 +62,9 @@ class Member:
         self.topics = list(topics)
         self.assigned: dict[str, Collection[MessageQueue]] = {}
         self.changes: list[tuple[str, int]] = []
-        client.heartbeats.add_consumer("g", lambda: ConsumerData(group_name="g"))
+        core_of(client).heartbeats.add_consumer("g", lambda: ConsumerData(group_name="g"))
         self.rebalancer = Rebalancer(
-            client,
+            core_of(client),
             "g",
             allocate=allocate_averagely,
             interval=20,
@@ -71,8 +72,8 @@ class Member:
             assigned=self.assigned.keys,
             assign=self.assign,
         )
-        client.on_members_changed("g", self.rebalancer.wake)
-        client.on_route(self.rebalancer.route_changed)
+        core_of(client).watch_members("g", self.rebalancer.wake)
+        core_of(client).watch_routes(self.rebalancer.route_changed)
 
     async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
         await trio.lowlevel.checkpoint()
@@ -163,7 +164,7 @@ async def test_a_member_list_without_this_member_changes_nothing(
 async def test_a_member_listed_twice_counts_once(jumping_clock: trio.testing.MockClock) -> None:
     broker = Broker()
     async with member_of(broker) as member:
-        broker.others = [member.client.client_id]
+        broker.others = [core_of(member.client).client_id]
         await trio.sleep(1)
         assert member.changes == [("T", 4)]
 
@@ -208,7 +209,8 @@ async def test_known_topics_are_rebalanced_without_a_name_server(
         member.rebalancer.announce()
         await trio.sleep(0.5)
         assert member.changes == [("T", 4), ("T", 2)]
-    [record] = caplog.records
+        await trio.sleep(3)
+    [record] = [record for record in caplog.records if record.name == "rocketmq_py.consumer"]
     assert record.message.startswith("route lookup failed, retrying: group=g topics=U,V,T name_servers=127")
 
 
@@ -261,10 +263,10 @@ async def test_a_changed_route_starts_a_round(jumping_clock: trio.testing.MockCl
     async with member_of(broker) as member:
         await trio.sleep(1)
         member.cluster.topics["T"] = (6, 6, 6)
-        await member.client.routes.refresh("T")
+        await core_of(member.client).routes.refresh("T")
         await trio.sleep(1)
         assert member.changes == [("T", 4), ("T", 6)]
-        await member.client.routes.get("U")
+        await core_of(member.client).routes.get("U")
         await trio.sleep(1)
         assert broker.rounds == 2, "routes of other topics start no round"
 
@@ -275,7 +277,7 @@ async def test_the_queues_of_a_topic_that_is_no_longer_readable_are_revoked(
     async with member_of(Broker()) as member:
         await trio.sleep(1)
         member.cluster.topics["T"] = (4, 4, 2)
-        await member.client.routes.refresh("T")
+        await core_of(member.client).routes.refresh("T")
         await trio.sleep(1)
         assert member.changes == [("T", 4), ("T", 0)]
 
@@ -303,13 +305,13 @@ async def test_an_exception_of_the_strategy_is_raised() -> None:
         raise ZeroDivisionError("a bug")
 
     async with scripted_cluster(Broker()) as cluster, Client(cluster.address) as client:
-        client.heartbeats.add_consumer("g", lambda: ConsumerData(group_name="g"))
+        core_of(client).heartbeats.add_consumer("g", lambda: ConsumerData(group_name="g"))
 
         async def assign(topic: str, queues: Collection[MessageQueue]) -> None:
             pytest.fail("not reached")
 
         rebalancer = Rebalancer(
-            client,
+            core_of(client),
             "g",
             allocate=broken,
             interval=20,

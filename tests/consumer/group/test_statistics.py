@@ -9,6 +9,7 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import core_of
 from rocketmq_py.consumer import (
     ConsumerStatistics,
     LitePullConsumer,
@@ -39,17 +40,17 @@ async def test_topic_statistics_have_the_rates_of_the_last_minute(
         nursery.start_soon(statistics.keep_sampling)
         counters.done += 600
         await trio.sleep(30)
-        of_topic = TopicStatistics.of(*statistics.topics()["T"])
+        of_topic = TopicStatistics._of(*statistics.topics()["T"])
         assert of_topic.handled_per_second == 20
         await trio.sleep(90)
         counters.done, counters.pulled, counters.pulls = 660, 120, 2
         counters.pull_seconds, counters.calls, counters.call_seconds, counters.failed = 0.5, 4, 2.0, 30
-        of_topic = TopicStatistics.of(*statistics.topics()["T"])
+        of_topic = TopicStatistics._of(*statistics.topics()["T"])
         assert (of_topic.handled_per_second, of_topic.pulled_per_second) == (1, 2)
         assert (of_topic.pull_seconds, of_topic.handle_seconds) == (0.25, 0.5)
         assert (of_topic.handled, of_topic.failed, of_topic.failed_last_hour) == (660, 30, 30)
         await trio.sleep(3700)
-        assert TopicStatistics.of(*statistics.topics()["T"]).failed_last_hour == 0
+        assert TopicStatistics._of(*statistics.topics()["T"]).failed_last_hour == 0
         nursery.cancel_scope.cancel()
 
 
@@ -204,7 +205,7 @@ async def test_lag_raises_the_error_of_an_unavailable_broker(
     async with consumer_of(client) as consumer, trio.open_nursery() as nursery:
         nursery.start_soon(consumer.run, kept)
         await kept.until(1)
-        monkeypatch.setattr(client.brokers, "max_offset", fail)
+        monkeypatch.setattr(core_of(client).brokers, "max_offset", fail)
         with pytest.raises(RocketMQError, match="the broker is gone"):
             await consumer.lag()
         nursery.cancel_scope.cancel()
@@ -254,7 +255,8 @@ async def test_a_pop_consumer_counts_its_messages() -> None:
 
 def test_statistics_are_formatted_for_people() -> None:
     topic = TopicStatistics(
-        pulled=5, redelivered=1, handled=3, failed=1, failed_last_hour=1, sent_back=1,
+        pulled=5, redelivered=1, handled=3, failed=1, failed_last_hour=1, sent_back=1, dead_letters=2,
+        cut_off=0,
         pulled_per_second=0.5, pull_seconds=0.002, handled_per_second=0.25, failed_per_second=0.0,
         handle_seconds=0.1,
     )  # fmt: skip
@@ -264,8 +266,9 @@ def test_statistics_are_formatted_for_people() -> None:
     )  # fmt: skip
     statistics = ConsumerStatistics(topics={"T": topic}, queues={QUEUE: queue})
     assert str(statistics).splitlines() == [
-        "pulled 5, handled 3, failed 1, redelivered 1, sent back 1; 1 in flight, lag 6",
-        "T: pulled 5 (0.5/s, 2.0 ms), handled 3 (0.2/s, 100.0 ms), failed 1, redelivered 1, sent back 1",
+        "pulled 5, handled 3, failed 1, redelivered 1, sent back 1, dead letters 2; 1 in flight, lag 6",
+        "T: pulled 5 (0.5/s, 2.0 ms), handled 3 (0.2/s, 100.0 ms), failed 1, redelivered 1, sent back 1, "
+        "dead letters 2",
         "T, broker-a, queue 0: paused by the user, locked; committed ?, handled to 3, pulled to 5 of 9, "
         "lag 6; 2 cached (20 bytes), 1 in flight",
     ]

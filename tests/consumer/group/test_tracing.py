@@ -10,8 +10,10 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import core_of
 from rocketmq_py.client.tracing import TraceDispatcher
-from rocketmq_py.consumer import ConsumeContext, ConsumeLater, ConsumeOperation, Reader, StartPosition
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.consumer import ConsumeContext, ConsumeLater, ConsumeOperation, Reader
 from rocketmq_py.consumer.group.tracing import ConsumeTraceHook
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer import Producer
@@ -22,16 +24,17 @@ from tests.consumer.pop.test_consumer import consumer_of as pop_consumer_of
 from tests.consumer.pop_broker import message, pop_brokers
 from tests.consumer.push_consumers import RecordingHandler, consumer_of
 from tests.consumer.received import QUEUE, received
+from tests.scripted import scripted_cluster, store
 
 
 class Records(TraceDispatcher):
     """A dispatcher that collects records instead of sending them."""
 
     def __init__(self, client: Client) -> None:
-        super().__init__(client, "g", "traces")
+        super().__init__(core_of(client), "g", "traces")
         self.records: list[TraceRecord] = []
 
-    def append(self, record: TraceRecord) -> None:
+    def append(self, record: TraceRecord, region: str | None = None) -> None:
         self.records.append(record)
 
     def fields(self) -> list[list[str]]:
@@ -53,7 +56,7 @@ def context_of(
 
 def hook_of(client: Client) -> tuple[ConsumeTraceHook, Records]:
     records = Records(client)
-    return ConsumeTraceHook(records, client.unique_ids, iter(range(1000, 2000)).__next__), records
+    return ConsumeTraceHook(records, core_of(client).unique_ids, iter(range(1000, 2000)).__next__), records
 
 
 async def test_a_handler_call_has_two_records_per_message(client: Client) -> None:
@@ -92,6 +95,34 @@ async def test_messages_with_tracing_disabled_are_not_traced(client: Client) -> 
     assert records.records == []
 
 
+async def test_records_of_a_cloud_go_to_the_topic_of_the_region_of_the_message(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    topics = [f"rmq_sys_TRACE_DATA_{region}" for region in ("east", "west")]
+    context = context_of(
+        received(0, UNIQ_KEY="ID0", MSG_REGION="east"),
+        received(1, UNIQ_KEY="ID1", MSG_REGION="west"),
+        received(2, UNIQ_KEY="ID2", MSG_REGION="west", TRACE_ON="false"),
+        received(3, UNIQ_KEY="ID3"),
+        received(4, UNIQ_KEY="ID4", MSG_REGION="west", topic=topics[1]),
+    )
+    async with scripted_cluster(store, topics=topics) as cluster, Client(cluster.address) as client:
+        dispatcher = TraceDispatcher(core_of(client), "g", "cloud")
+        hook = ConsumeTraceHook(dispatcher, core_of(client).unique_ids, iter(range(1000, 2000)).__next__)
+        hook.before_consume(context)
+        hook.after_consume(context)
+        await dispatcher.flush()
+        sends = cluster.brokers["broker-a"].asked(RequestCode.SEND_MESSAGE_V2)
+    for send, topic, message_id in zip(sends, topics, ("ID0", "ID1"), strict=True):
+        before, after = read_records(send.body)
+        assert send.fields["b"] == topic
+        assert (before[0], before[5], after[0], after[2]) == ("SubBefore", message_id, "SubAfter", message_id)
+    assert dispatcher.dropped == 2
+    assert "trace records lost: group=g topic=rmq_sys_TRACE_DATA_ lost=1 error=the message has no region" in (
+        caplog.text
+    )
+
+
 async def test_polled_messages_have_a_duration_of_zero(client: Client) -> None:
     hook, records = hook_of(client)
     context = context_of(received(0), operation=ConsumeOperation.RECEIVE)
@@ -104,7 +135,7 @@ async def test_polled_messages_have_a_duration_of_zero(client: Client) -> None:
 async def read_traces(client: Client, topic: str) -> list[list[str]]:
     async with (
         Reader(client) as reader,
-        reader.open(topic, start=StartPosition.BEGINNING, stop_at_end=True) as traces,
+        reader.open(topic, start="earliest", stop_at_end=True) as traces,
     ):
         return [fields async for trace in traces for fields in read_records(trace.body)]
 
@@ -112,7 +143,7 @@ async def read_traces(client: Client, topic: str) -> list[list[str]]:
 async def test_closing_a_consumer_sends_its_records(
     broker: EmbeddedBroker, client: Client, fill: Fill
 ) -> None:
-    await client.brokers.create_topic(broker.broker_address, "traces", queues=1)
+    await core_of(client).brokers.create_topic(broker.broker_address, "traces", queues=1)
     await fill("T", 3)
     kept = RecordingHandler()
     async with (
@@ -145,13 +176,13 @@ async def test_a_missing_trace_topic_does_not_delay_closing(
         await consumer.receive()
         started = trio.current_time()
         await consumer.aclose()
-        assert trio.current_time() - started < consumer.close_timeout
+        assert trio.current_time() - started < consumer.settings.close_timeout
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "trace send failed, retrying: group=g topic=missing lost=2" in warning.message
+    assert "trace records lost: group=g topic=missing lost=2" in warning.message
 
 
 async def test_consuming_the_trace_topic_is_not_traced(broker: EmbeddedBroker, client: Client) -> None:
-    await client.brokers.create_topic(broker.broker_address, "T", queues=1)
+    await core_of(client).brokers.create_topic(broker.broker_address, "T", queues=1)
     async with Producer(client) as producer:
         await producer.send(Message("T", b"1"))
     async with lite_pull_consumer_of(client, trace="T") as consumer:

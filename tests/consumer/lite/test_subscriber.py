@@ -8,14 +8,14 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py import Client, LiteConsumer, LiteStart
-from rocketmq_py.client import Route
+from rocketmq_py import Client, LiteTopicConsumer, Position
+from rocketmq_py.client import Route, core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer.lite import subscriber
 from rocketmq_py.errors import (
     BrokerError,
     ClosedError,
     ConfigurationError,
-    LiteQuotaError,
     RequestTimeoutError,
     TopicNotFoundError,
     UnsupportedByBrokerError,
@@ -29,17 +29,22 @@ ADD, REMOVE = "PARTIAL_ADD", "PARTIAL_REMOVE"
 ADD_ALL, REMOVE_ALL = "COMPLETE_ADD", "COMPLETE_REMOVE"
 
 
-def consumer_of(client: str | Client, group: str = "g", renew_interval: float = 30.0) -> LiteConsumer:
-    return LiteConsumer(client, group=group, parent="T", renew_interval=renew_interval)
+@pytest.fixture
+def often_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriber, "RENEW_SECONDS", 10.0)
+
+
+def consumer_of(client: str | Client, group: str = "g") -> LiteTopicConsumer:
+    return LiteTopicConsumer(client, group=group, parent="T")
 
 
 async def test_every_broker_gets_the_subscription() -> None:
     async with lite_brokers(2) as (cluster, brokers), consumer_of(cluster.address) as consumer:
-        await consumer.subscribe_lite("s1", "s2", start=LiteStart.back(3))
+        await consumer.subscribe_lite("s1", "s2", rewind=3)
         await consumer.unsubscribe_lite("s2")
         await consumer.unsubscribe_lite("s9")
         assert consumer.lite_topics == {"s1"}
-        client_id = consumer.client.client_id
+        client_id = core_of(consumer).client_id
     for broker in brokers:
         assert broker.changes == [
             (ADD, ["s1", "s2"]), (REMOVE, ["s2"]), (REMOVE, ["s9"]), (REMOVE_ALL, []),
@@ -58,7 +63,7 @@ async def test_names_on_the_wire_have_the_namespace() -> None:
             await consumer.receive(wait=0)
             (connection,) = cluster.brokers["broker-a"].connections
             notice = NotifyUnsubscribeLiteRequest(
-                lite_topic="s1", consumer_group="ns%g", client_id=client.client_id
+                lite_topic="s1", consumer_group="ns%g", client_id=core_of(client).client_id
             )
             await connection.oneway(notice.code, notice.to_fields())
             await trio.testing.wait_all_tasks_blocked(0.1)
@@ -68,9 +73,10 @@ async def test_names_on_the_wire_have_the_namespace() -> None:
     assert (fields["consumerGroup"], fields["topic"]) == ("ns%g", "ns%T")
 
 
+@pytest.mark.usefixtures("often_renewed")
 async def test_the_subscription_is_renewed() -> None:
     async with lite_brokers() as (cluster, [broker]):
-        async with consumer_of(cluster.address, renew_interval=10) as consumer:
+        async with consumer_of(cluster.address) as consumer:
             await trio.sleep(15)  # nothing to renew
             await consumer.subscribe_lite("s1", "s2")
             await trio.sleep(20)
@@ -79,10 +85,11 @@ async def test_the_subscription_is_renewed() -> None:
         ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("often_renewed")
 async def test_a_failed_renewal_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="rocketmq_py.consumer")
     async with lite_brokers() as (cluster, [broker]):
-        async with consumer_of(cluster.address, renew_interval=10) as consumer:
+        async with consumer_of(cluster.address) as consumer:
             await consumer.subscribe_lite("s1")
             broker.refused[RequestCode.LITE_SUBSCRIPTION_CTL] = ResponseCode.SYSTEM_ERROR
             await trio.sleep(11)
@@ -95,10 +102,11 @@ async def test_a_failed_renewal_is_repeated(caplog: pytest.LogCaptureFixture) ->
     assert "unsubscribing from lite topics failed: group=g parent=T" in text
 
 
+@pytest.mark.usefixtures("often_renewed")
 async def test_a_renewal_waits_for_the_route_of_the_parent_topic(caplog: pytest.LogCaptureFixture) -> None:
     async with lite_brokers() as (cluster, [broker]):
         del cluster.topics["T"]
-        async with consumer_of(cluster.address, renew_interval=10) as consumer:
+        async with consumer_of(cluster.address) as consumer:
             with pytest.raises(TopicNotFoundError):
                 await consumer.subscribe_lite("s1")
             await trio.sleep(11)
@@ -112,13 +120,13 @@ async def test_closing_during_a_subscription_leaves_no_lite_topics_on_brokers(
     async with lite_brokers() as (cluster, [broker]), Client(cluster.address) as client:
         consumer = consumer_of(client)
         await consumer.start(nursery)
-        look_up = client.routes.get
+        look_up = core_of(client).routes.get
 
         async def look_up_slowly(topic: str) -> Route:
             await trio.sleep(1)
             return await look_up(topic)
 
-        monkeypatch.setattr(client.routes, "get", look_up_slowly)
+        monkeypatch.setattr(core_of(client).routes, "get", look_up_slowly)
 
         async def subscribe() -> None:
             with pytest.raises(ClosedError):
@@ -151,16 +159,17 @@ async def test_a_start_position_is_sent_before_its_lite_topic_over_a_new_connect
         (connection,) = cluster.brokers["broker-a"].connections
         connection.close()
         await trio.testing.wait_all_tasks_blocked()
-        await consumer.subscribe_lite("s2", start="end")
+        await consumer.subscribe_lite("s2", start="latest")
         assert broker.changes == [(ADD, ["s1"]), (ADD_ALL, ["s1"]), (ADD, ["s2"])]
 
 
+@pytest.mark.usefixtures("often_renewed")
 async def test_a_refused_subscription_is_not_renewed() -> None:
     async with lite_brokers(2) as (cluster, [one, other]):
-        async with consumer_of(cluster.address, renew_interval=10) as consumer:
+        async with consumer_of(cluster.address) as consumer:
             await consumer.subscribe_lite("s1")
             other.refused[RequestCode.LITE_SUBSCRIPTION_CTL] = ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
-            with pytest.raises(LiteQuotaError):
+            with pytest.raises(BrokerError, match="LITE_SUBSCRIPTION_QUOTA_EXCEEDED"):
                 await consumer.subscribe_lite("s1", "s2")
             assert consumer.lite_topics == {"s1"}
             other.refused.clear()
@@ -168,20 +177,22 @@ async def test_a_refused_subscription_is_not_renewed() -> None:
         assert one.changes == [(ADD, ["s1"]), (ADD, ["s1", "s2"]), (ADD_ALL, ["s1"]), (REMOVE_ALL, [])]
 
 
+@pytest.mark.usefixtures("often_renewed")
 async def test_a_renewal_drops_a_lite_topic_that_only_some_brokers_added() -> None:
     async with lite_brokers(2) as (cluster, [one, other]):
-        async with consumer_of(cluster.address, renew_interval=10) as consumer:
+        async with consumer_of(cluster.address) as consumer:
             other.refused[RequestCode.LITE_SUBSCRIPTION_CTL] = ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
-            with pytest.raises(LiteQuotaError):
+            with pytest.raises(BrokerError, match="LITE_SUBSCRIPTION_QUOTA_EXCEEDED"):
                 await consumer.subscribe_lite("s1")
             other.refused.clear()
             await trio.sleep(31)
         assert one.changes == other.changes == [(ADD, ["s1"]), (REMOVE_ALL, [])]
 
 
+@pytest.mark.usefixtures("often_renewed")
 async def test_a_renewal_drops_the_last_lite_topic_if_a_broker_did_not_remove_it() -> None:
     async with lite_brokers() as (cluster, [broker]):
-        async with consumer_of(cluster.address, renew_interval=10) as consumer:
+        async with consumer_of(cluster.address) as consumer:
             await consumer.subscribe_lite("s1")
             broker.refused[RequestCode.LITE_SUBSCRIPTION_CTL] = ResponseCode.SYSTEM_ERROR
             with pytest.raises(BrokerError, match="SYSTEM_ERROR"):
@@ -192,9 +203,10 @@ async def test_a_renewal_drops_the_last_lite_topic_if_a_broker_did_not_remove_it
         assert broker.changes == [(ADD, ["s1"]), (REMOVE, ["s1"]), (REMOVE_ALL, []), (REMOVE_ALL, [])]
 
 
+@pytest.mark.usefixtures("often_renewed")
 async def test_the_subscription_is_removed_after_a_renewal_in_progress_has_ended() -> None:
     async with lite_brokers() as (cluster, [broker]):
-        async with consumer_of(cluster.address, renew_interval=10) as consumer:
+        async with consumer_of(cluster.address) as consumer:
             await consumer.subscribe_lite("s1")
             broker.is_silent = True
             await trio.sleep(10.5)
@@ -258,7 +270,7 @@ async def test_notices_for_others_are_ignored() -> None:
     async with lite_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
         await consumer.subscribe_lite("s1", "s2")
         (connection,) = cluster.brokers["broker-a"].connections
-        own = consumer.client.client_id
+        own = core_of(consumer).client_id
         for lite_topic, group, client_id in (("s1", "other", own), ("s1", "g", "other"), ("s9", "g", own)):
             notice = NotifyUnsubscribeLiteRequest(
                 lite_topic=lite_topic, consumer_group=group, client_id=client_id
@@ -283,11 +295,7 @@ async def test_a_client_has_one_consumer_of_lite_topics() -> None:
 
 async def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="parent is missing"):
-        LiteConsumer("127.0.0.1:1", group="g")
-    with pytest.raises(ConfigurationError, match="start is 'middle'"):
-        LiteStart.of("middle")
-    with pytest.raises(ConfigurationError, match="start must be"):
-        LiteStart.of(5)  # type: ignore[arg-type]  # the test
+        LiteTopicConsumer("127.0.0.1:1", group="g")
     async with lite_brokers() as (cluster, _), consumer_of(cluster.address) as consumer:
         with pytest.raises(ConfigurationError, match="no lite topic was given"):
             await consumer.subscribe_lite()
@@ -295,6 +303,22 @@ async def test_wrong_arguments_are_refused() -> None:
             await consumer.subscribe_lite("a b")
         with pytest.raises(ConfigurationError, match="start is 'middle'"):
             await consumer.subscribe_lite("s1", start="middle")
+        with pytest.raises(ConfigurationError, match=r"must be 'earliest', 'latest' or Position\.offset\("):
+            await consumer.subscribe_lite("s1", start=Position.last(5))
+        with pytest.raises(ConfigurationError, match="rewind is -1; it must be 0 or more"):
+            await consumer.subscribe_lite("s1", rewind=-1)
+        with pytest.raises(ConfigurationError, match="start and rewind exclude each other"):
+            await consumer.subscribe_lite("s1", start="earliest", rewind=1)
+
+
+async def test_a_start_goes_to_the_brokers_as_in_java() -> None:
+    async with lite_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        for start in ("earliest", "latest", Position.offset(7), None):
+            await consumer.subscribe_lite("s1", start=start)
+    options = [one.offset_option for one in broker.subscriptions[:4]]
+    assert [option and (option.type, option.value) for option in options] == [
+        ("POLICY", 1), ("POLICY", 2), ("OFFSET", 7), None,
+    ]  # fmt: skip
 
 
 async def test_a_refusal_of_one_broker_is_raised_after_the_others_answered() -> None:
@@ -307,7 +331,7 @@ async def test_a_refusal_of_one_broker_is_raised_after_the_others_answered() -> 
 
 async def test_an_older_broker_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rocketmq_py.protocol.command.VERSION", 511)  # 5.4.9, the last version before 5.5.0
-    text = r"is older than 5\.5\.0 and has no lite topics"
+    text = r"does not support lite topics, which needs 5\.5\.0 or newer"
     async with lite_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
         with pytest.raises(UnsupportedByBrokerError, match=text):
             await consumer.subscribe_lite("s1")

@@ -10,9 +10,10 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py import AssignmentListener, Client
+from rocketmq_py import AssignmentListener, Client, Position
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.consumer import ConsumeFrom, LitePullConsumer
+from rocketmq_py.client import core_of
+from rocketmq_py.consumer import LitePullConsumer
 from rocketmq_py.errors import (
     ClosedError,
     ConfigurationError,
@@ -31,7 +32,7 @@ def consumer_of(client: Client | str, group: str = "g", **options: object) -> Li
     return LitePullConsumer(
         client,
         group=group,
-        consume_from=ConsumeFrom.FIRST,
+        consume_from="earliest",
         **options,  # type: ignore[arg-type]
     )
 
@@ -56,19 +57,17 @@ class Listener(AssignmentListener):
         self.changes: list[tuple[str, list[MessageQueue]]] = []
         self.changed = trio.lowlevel.ParkingLot()
 
-    def on_assigned(self, queues: list[MessageQueue]) -> Awaitable[None] | None:
+    async def on_assigned(self, queues: list[MessageQueue]) -> None:
         self.changes.append(("+", queues))
         self.changed.unpark_all()
-        return None
 
-    def on_revoked(self, queues: list[MessageQueue]) -> Awaitable[None] | None:
+    async def on_revoked(self, queues: list[MessageQueue]) -> None:
         self.changes.append(("-", queues))
         self.changed.unpark_all()
-        return None
 
 
 async def committed(client: Client, group: str = "g", queue: MessageQueue = QUEUE) -> int | None:
-    return await client.brokers.committed_offset(group, queue, zero_if_new=False)
+    return await core_of(client).brokers.committed_offset(group, queue, zero_if_new=False)
 
 
 # Settings and arguments
@@ -77,7 +76,7 @@ async def committed(client: Client, group: str = "g", queue: MessageQueue = QUEU
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"auto_commit_interval": 0}, "auto_commit_interval is 0; it must be above 0"),
+        ({"commit_interval": 0}, "commit_interval is 0; it must be above 0"),
         ({"poll_timeout": -1}, "poll_timeout is -1; it must be 0 or more"),
         ({"consume_max_span": 0}, "consume_max_span is 0"),
         ({"pull_batch_size": 2000}, "pull_batch_size is 2000; it must be from 1 to 1024"),
@@ -185,8 +184,8 @@ async def test_two_members_of_a_group_need_two_clients(
         async with consumer_of(client) as third:
             with pytest.raises(ConfigurationError, match="already a member of group 'g'"):
                 third.subscribe("T")
-        assert client.heartbeats.has_consumer("g")
-    assert not client.heartbeats.has_consumer("g")
+        assert core_of(client).heartbeats.has_consumer("g")
+    assert not core_of(client).heartbeats.has_consumer("g")
 
 
 # Polling
@@ -336,7 +335,7 @@ async def test_a_hanging_listener_leaves_time_for_commits_when_closing(
 async def test_a_listener_cancelled_by_closing_is_called_again(client: Client, fill: Fill) -> None:
     class Slow(Listener):
         async def on_revoked(self, queues: list[MessageQueue]) -> None:
-            super().on_revoked(queues)
+            await super().on_revoked(queues)
             if len(self.changes) == 2:
                 await trio.sleep_forever()
 
@@ -355,7 +354,7 @@ async def test_a_listener_cancelled_by_closing_is_called_again(client: Client, f
 async def test_poll_returns_no_message_of_queues_that_are_being_revoked(client: Client, fill: Fill) -> None:
     class Revoking(Listener):
         async def on_revoked(self, queues: list[MessageQueue]) -> None:
-            super().on_revoked(queues)
+            await super().on_revoked(queues)
             if queues == [OTHER]:
                 return
             assert consumer.assignment == [QUEUE]
@@ -407,7 +406,7 @@ async def test_assigned_queues_are_read_without_joining_the_group(client: Client
         await consumer.assign([OTHER])
         assert await poll_all(consumer, 10) == list(range(1, 20, 2))
         assert consumer.assignment == [OTHER]
-        assert not client.heartbeats.has_consumer("g")
+        assert not core_of(client).heartbeats.has_consumer("g")
         await consumer.assign([QUEUE])
         assert consumer.assignment == [QUEUE]
         assert await poll_all(consumer, 10) == list(range(0, 20, 2))
@@ -435,9 +434,9 @@ async def test_seek_changes_the_position(client: Client, fill: Fill) -> None:
         await poll_all(consumer, 20)
         await consumer.seek(QUEUE, 45)
         assert await poll_all(consumer, 5) == list(range(45, 50))
-        await consumer.seek_to_begin(QUEUE)
+        await consumer.seek(QUEUE, "earliest")
         assert await poll_all(consumer, 2) == [0, 1]
-        await consumer.seek_to_end(QUEUE)
+        await consumer.seek(QUEUE, "latest")
         await fill("T", 1, first=50)
         assert await poll_all(consumer, 1) == [50]
         await consumer.commit()
@@ -459,17 +458,24 @@ async def test_seek_to_time_continues_at_the_first_message_stored_then(
         while len(messages) < 20:
             messages += await consumer.poll()
         time_ms = messages[10].store_time_ms
-        assert await consumer.offset_at(QUEUE, time_ms) == 10
-        await consumer.seek_to_time(QUEUE, time_ms)
+        await consumer.seek(QUEUE, Position.time(time_ms))
         assert await poll_all(consumer, 10) == list(range(10, 20))
 
 
-@pytest.mark.parametrize("offset", [-1, 11])
-async def test_seek_refuses_offsets_outside_of_the_queue(client: Client, fill: Fill, offset: int) -> None:
+@pytest.mark.parametrize(
+    ("offset", "error"),
+    [
+        (-1, "position is -1; it must be 0 or more"),
+        (11, "cannot seek to offset 11 of T/broker-a/0: its offsets are 0 to 10"),
+    ],
+)
+async def test_seek_refuses_offsets_outside_of_the_queue(
+    client: Client, fill: Fill, offset: int, error: str
+) -> None:
     await fill("T", 10)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])
-        with pytest.raises(ConfigurationError, match="of T/broker-a/0: its offsets are 0 to 10"):
+        with pytest.raises(ConfigurationError, match=error):
             await consumer.seek(QUEUE, offset)
         assert await poll_all(consumer, 10) == list(range(10))
 
@@ -480,9 +486,9 @@ async def test_seek_and_commit_refuse_unassigned_queues(client: Client, fill: Fi
         await consumer.assign([QUEUE])
         calls: list[Callable[[], Awaitable[None]]] = [
             lambda: consumer.seek(OTHER, 0),
-            lambda: consumer.seek_to_begin(OTHER),
-            lambda: consumer.seek_to_end(OTHER),
-            lambda: consumer.seek_to_time(OTHER, 0),
+            lambda: consumer.seek(OTHER, "earliest"),
+            lambda: consumer.seek(OTHER, "latest"),
+            lambda: consumer.seek(OTHER, Position.time(0)),
             lambda: consumer.commit({OTHER: 1}),
         ]
         for call in calls:
@@ -618,7 +624,7 @@ async def test_commit_raises_the_error_of_a_failed_commit(client: Client, fill: 
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])
         await consumer.poll(max_messages=2)
-        client.routes._brokers.clear()
+        core_of(client).routes._brokers.clear()
         with pytest.raises(NoQueueError, match="broker-a"):
             await consumer.commit()
 
@@ -703,7 +709,7 @@ async def test_start_runs_the_consumer_in_a_given_nursery(client: Client, fill: 
         await poll_all(consumer, 4)
         await consumer.aclose()
         assert await committed(client) == 4
-        assert not client.heartbeats.has_consumer("g")
+        assert not core_of(client).heartbeats.has_consumer("g")
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
             consumer = consumer_of(client)
@@ -711,7 +717,7 @@ async def test_start_runs_the_consumer_in_a_given_nursery(client: Client, fill: 
             await consumer.start(nursery)
             await poll_all(consumer, 4)
             scope.cancel()
-    assert not client.heartbeats.has_consumer("g")
+    assert not core_of(client).heartbeats.has_consumer("g")
     assert await committed(client) == 4, "the last poll of a cancelled consumer is not committed"
 
 
@@ -731,7 +737,7 @@ async def test_another_task_may_subscribe_while_the_consumer_opens(
         await consumer.aclose()
 
 
-async def test_position_begin_offsets_and_end_offsets(client: Client, fill: Fill) -> None:
+async def test_position_is_the_next_offset(client: Client, fill: Fill) -> None:
     await fill("T", 20, queues=2)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])
@@ -740,7 +746,5 @@ async def test_position_begin_offsets_and_end_offsets(client: Client, fill: Fill
         assert await consumer.position(QUEUE) == 4
         await consumer.seek(QUEUE, 7)
         assert await consumer.position(QUEUE) == 7
-        assert await consumer.begin_offsets([QUEUE, OTHER]) == {QUEUE: 0, OTHER: 0}
-        assert await consumer.end_offsets([QUEUE, OTHER]) == {QUEUE: 10, OTHER: 10}
         with pytest.raises(NotAssignedError):
             await consumer.position(OTHER)

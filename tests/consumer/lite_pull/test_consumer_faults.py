@@ -17,8 +17,9 @@ import trio.testing
 
 import rocketmq_py.consumer
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer import ConsumeFrom, ConsumerHook, LitePullConsumer
+from rocketmq_py.consumer import ConsumerHook, LitePullConsumer
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
@@ -83,7 +84,7 @@ def consumer_of(client: str | Client, *, group: str = "g", **options: int) -> Li
     return LitePullConsumer(
         client,
         group=group,
-        consume_from=ConsumeFrom.FIRST,
+        consume_from="earliest",
         **options,  # type: ignore[arg-type]
     )
 
@@ -416,7 +417,7 @@ async def test_closing_without_a_cluster_keeps_its_timeout(
             server.answer = lambda _, __: None
         start = trio.current_time()
         await consumer.aclose()
-        assert trio.current_time() - start <= consumer.close_timeout
+        assert trio.current_time() - start <= consumer.settings.close_timeout
 
 
 # Cancellations
@@ -444,12 +445,12 @@ async def test_cancelling_the_user_at_each_await_loses_no_message(
             await consumer.committed(QUEUE)
 
     async def check() -> None:
-        committed = await client.brokers.committed_offset("g", QUEUE) or 0
+        committed = await core_of(client).brokers.committed_offset("g", QUEUE) or 0
         assert committed <= max(handled, 6 if not handled else 0)
         await trio.testing.wait_all_tasks_blocked(0.001)
-        assert all(connection.pending == 0 for connection in client.connections.open_connections())
-        assert not client.heartbeats.has_consumer("g")
-        assert not client._on_route
+        assert all(connection.pending == 0 for connection in core_of(client).connections.open_connections())
+        assert not core_of(client).heartbeats.has_consumer("g")
+        assert not core_of(client)._on_route
 
     assert await cancel_at_each_await(consume, check) > 10
 
@@ -503,7 +504,7 @@ async def test_cancelling_at_each_step_of_the_background_tasks_loses_no_message(
     await fill("T", count)
 
     async def consume(group: str, handled: set[int]) -> None:
-        async with consumer_of(client, group=group, auto_commit_interval=1) as consumer:
+        async with consumer_of(client, group=group, commit_interval=1) as consumer:
             consumer.subscribe("T")
             while len(handled) < count:
                 messages = await consumer.poll(max_messages=2)
@@ -519,9 +520,9 @@ async def test_cancelling_at_each_step_of_the_background_tasks_loses_no_message(
                 await consume(group, handled)
             finally:
                 trio.lowlevel.remove_instrument(instrument)
-        assert not client.heartbeats.has_consumer(group)
-        assert not client._on_route
-        committed = await client.brokers.committed_offset(group, QUEUE) or 0
+        assert not core_of(client).heartbeats.has_consumer(group)
+        assert not core_of(client)._on_route
+        committed = await core_of(client).brokers.committed_offset(group, QUEUE) or 0
         assert {*range(committed)} <= handled
         if not scope.cancel_called:
             break

@@ -8,11 +8,15 @@ import trio
 import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
-from rocketmq_py import Client
+from rocketmq_py import Client, Position
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.client import Route
-from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer import ConsumeContext, ConsumeFrom, ConsumerHook, PopConsumer, PoppedMessage
+from rocketmq_py.client import Route, core_of
+from rocketmq_py.client.lifespan import nursery_of
+from rocketmq_py.codes import RequestCode, ResponseCode, version_ordinal
+from rocketmq_py.consumer import ConsumeContext, ConsumerHook, PopConsumer, PoppedMessage
+from rocketmq_py.consumer.group.counters import ConsumerCounters
+from rocketmq_py.consumer.group.subscriptions import subscription_of
+from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.errors import (
     BrokerError,
     ClosedError,
@@ -22,18 +26,21 @@ from rocketmq_py.errors import (
     ProtocolError,
     RequestTimeoutError,
     RetriableBrokerError,
-    SubscriptionError,
     TopicNotFoundError,
     UnsupportedByBrokerError,
 )
 from rocketmq_py.message import Message
+from rocketmq_py.metrics import MetricSource
 from rocketmq_py.producer import Producer
 from rocketmq_py.protocol.bodies import BatchAcks, Heartbeat
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import TopicKind
+from rocketmq_py.protocol.headers import INIT_FROM_MIN
 from rocketmq_py.remoting import Connection
 from tests.cancelling import cancel_at_each_await
 from tests.consumer.conftest import Fill
 from tests.consumer.pop_broker import POP_TIME, message, pop_brokers
+from tests.consumer.received import stored_at
 from tests.scripted import scripted_cluster
 
 
@@ -53,7 +60,7 @@ def numbers(messages: list[PoppedMessage]) -> list[int]:
 async def test_fields_of_a_pop_request() -> None:
     async with (
         pop_brokers() as (cluster, [broker]),
-        consumer_of(cluster.address, consume_from=ConsumeFrom.FIRST) as consumer,
+        consumer_of(cluster.address, consume_from="earliest") as consumer,
     ):
         broker.put(message(0), message(1), message(2))
         consumer.subscribe("T", "A || B")
@@ -124,6 +131,17 @@ async def test_messages_popped_together_are_acknowledged_together() -> None:
     ]
 
 
+async def test_brokers_before_5_1_3_get_single_acknowledgements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not know acknowledgements of several messages."""
+    monkeypatch.setattr("rocketmq_py.protocol.command.VERSION", version_ordinal("5.1.2"))
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        broker.put(message(0), message(1), message(2))
+        await consumer.ack(*await consumer.receive())
+        requests = cluster.brokers["broker-a"].asked(RequestCode.ACK_MESSAGE)
+        assert [request.fields["offset"] for request in requests] == ["0", "1", "2"]
+        assert not cluster.brokers["broker-a"].asked(RequestCode.BATCH_ACK_MESSAGE)
+
+
 async def test_change_invisible_returns_a_new_receipt_handle() -> None:
     async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
         broker.put(message(0), message(1))
@@ -133,6 +151,18 @@ async def test_change_invisible_returns_a_new_receipt_handle() -> None:
         assert (changed.body, changed.properties) == (second.body, second.properties)
     [request] = cluster.brokers["broker-a"].asked(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
     assert (request.fields["extraInfo"], request.fields["invisibleTime"]) == (str(second.receipt), "2500")
+
+
+async def test_a_rejected_message_becomes_a_dead_letter() -> None:
+    """Integrations reject messages that are not theirs."""
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        broker.put(message(0))
+        [received] = await consumer.receive()
+        await consumer._reject(received)
+        assert (consumer.statistics.failed, consumer.statistics.sent_back) == (1, 1)
+    [request] = cluster.brokers["broker-a"].asked(RequestCode.CONSUMER_SEND_MSG_BACK)
+    assert request.fields["delayLevel"] == "-1"
+    assert broker.acked == [str(received.receipt)]
 
 
 # Brokers
@@ -219,11 +249,28 @@ async def test_failing_broker_does_not_affect_others(
         ]
 
 
+async def test_pops_that_flow_control_refuses_are_counted(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pop_brokers(2) as (cluster, brokers), consumer_of(cluster.address) as consumer:
+        source = MetricSource()
+        source.add(consumer)
+        brokers[0].code = ResponseCode.FLOW_CONTROL
+        brokers[1].put(message(1))
+        assert numbers(await consumer.receive()) == [1]
+        assert await consumer.receive(wait=3) == []
+        brokers[0].code = 0
+        [(labels, count)] = source.collect("throttled").items()
+        assert dict(labels)["topic"] == "T"
+        assert count == len(brokers[0].pops)
+        assert "pull refused by flow control, retrying: topic=T broker=broker-a queue=-1" in caplog.text
+
+
 async def test_error_that_is_not_retriable_is_raised_at_once() -> None:
     async with pop_brokers(2) as (cluster, brokers), consumer_of(cluster.address) as consumer:
         for broker in brokers:
             broker.code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
-        with pytest.raises(SubscriptionError):
+        with pytest.raises(BrokerError, match="SUBSCRIPTION_PARSE_FAILED"):
             await consumer.receive()
         assert sum(len(broker.pops) for broker in brokers) == 1
 
@@ -249,13 +296,37 @@ async def test_broker_that_does_not_hold_pops_is_not_polled_in_a_tight_loop(
         assert 10 < len(brokers[0].pops) <= 2 / 0.05 + 2
 
 
-async def test_stopped_broker_is_an_error() -> None:
+async def test_stopped_broker_is_an_error(jumping_clock: trio.testing.MockClock) -> None:
     async with pop_brokers() as (cluster, _), consumer_of(cluster.address) as consumer:
         await consumer.receive(wait=0)
         cluster.brokers["broker-a"].stop()
         await wait_all_tasks_blocked(0.01)
+        started = trio.current_time()
         with pytest.raises(ConnectError):
-            await consumer.receive()
+            await consumer.receive(wait=10)
+        assert 9.5 <= trio.current_time() - started < 14
+
+
+async def test_a_receive_goes_on_after_a_lost_connection(jumping_clock: trio.testing.MockClock) -> None:
+    async with (
+        pop_brokers() as (cluster, [broker]),
+        consumer_of(cluster.address) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        received: list[PoppedMessage] = []
+
+        async def receive() -> None:
+            received.extend(await consumer.receive(wait=30))
+
+        nursery.start_soon(receive)
+        await trio.sleep(1)
+        for connection in cluster.brokers["broker-a"].connections:
+            connection.close("the broker restarts")
+        await trio.sleep(1)
+        broker.put(message(6))  # the answer to the pop that was held, whose connection is gone
+        broker.put(message(7))
+        await trio.sleep(1)
+        assert numbers(received) == [7]
 
 
 def answer_heartbeats_only(connection: Connection, request: Command) -> None:
@@ -344,7 +415,10 @@ async def test_brokers_of_4_x_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("rocketmq_py.protocol.command.VERSION", 407)  # the version in answers as well: 4.9.7
     async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
         for _ in range(2):
-            with pytest.raises(UnsupportedByBrokerError, match=r"cannot pop from .* older than 5\.0"):
+            with pytest.raises(
+                UnsupportedByBrokerError,
+                match=r"does not support pop consumption, which needs 5\.0\.0 .* Use a PushConsumer",
+            ):
                 await consumer.receive()
         assert broker.log == []
 
@@ -355,6 +429,15 @@ async def test_answer_without_the_start_offset_is_a_protocol_error() -> None:
         broker.fields = {"startOffsetInfo": "0 1 0"}
         with pytest.raises(ProtocolError, match="not the start offset of that queue"):
             await consumer.receive()
+
+
+async def test_a_message_that_the_broker_names_after_the_retry_topic_has_the_topic_of_the_pop() -> None:
+    """Brokers 5.0 answer so."""
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        broker.put(stored_at(2, 1, b"1", 1, "%RETRY%g_T"))
+        broker.fields = {"startOffsetInfo": "1 0 0"}
+        (received,) = await consumer.receive()
+        assert (received.topic, received.receipt.topic_kind) == ("T", TopicKind.RETRY)
 
 
 # Messages that are not delivered
@@ -438,6 +521,63 @@ async def test_failure_of_a_cancelled_pop_is_logged(
         assert await consumer.receive(wait=1) == []
 
 
+@pytest.mark.parametrize(
+    ("refuse", "text"),
+    [
+        (False, ""),
+        (True, "messages are redelivered only after their invisible time: group=g broker=broker-a error="),
+    ],
+)
+async def test_messages_that_arrive_after_closing_are_released_while_the_client_is_open(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture, refuse: bool, text: str
+) -> None:
+    caplog.set_level(logging.INFO, "rocketmq_py.consumer")
+    async with pop_brokers() as (cluster, [broker]), Client(cluster.address) as client:
+        async with consumer_of(client) as consumer:
+            with trio.move_on_after(1):
+                await consumer.receive(wait=30)
+        if refuse:
+            broker.refused.add(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+        broker.put(message(1), message(2))
+        await trio.sleep(1)
+    assert broker.log.count("CHANGE_MESSAGE_INVISIBLETIME") == 2
+    assert text in caplog.text
+
+
+async def test_a_pop_that_fails_after_closing_is_logged(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rocketmq_py.consumer")
+    async with pop_brokers() as (cluster, [broker]), Client(cluster.address) as client:
+        async with consumer_of(client) as consumer:
+            with trio.move_on_after(1):
+                await consumer.receive(wait=30)
+        broker.fields = {}
+        broker.put(message(1))
+        await trio.sleep(1)
+    assert "pop failed after its caller was cancelled: group=g broker=broker-a error=" in caplog.text
+
+
+async def test_a_pop_of_a_client_that_ends_raises_closed_error() -> None:
+    async with (
+        pop_brokers() as (cluster, [broker]),
+        Client(cluster.address) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await core_of(client).routes.get("T")
+        spec = PopSpec(subscription_of("T", "*", None, version_ms=1), 1, 60.0, INIT_FROM_MIN)
+        requests = PopRequests(core_of(client), "g", ConsumerCounters())
+
+        async def pop() -> None:
+            with pytest.raises(ClosedError, match="this Client is closed"):
+                await requests.pop_or_release("broker-a", spec, hold=30.0)
+
+        nursery.start_soon(pop)
+        await wait_all_tasks_blocked(0.05)
+        assert broker.pops
+        nursery_of(core_of(client)).cancel_scope.cancel()
+
+
 async def test_concurrent_receives_get_different_messages() -> None:
     async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
         found: list[int] = []
@@ -496,13 +636,13 @@ async def test_closing_during_a_route_lookup_ends_a_receive(
     async with pop_brokers() as (cluster, _), Client(cluster.address) as client:
         consumer = consumer_of(client)
         await consumer.start(nursery)
-        look_up = client.routes.get
+        look_up = core_of(client).routes.get
 
         async def look_up_slowly(topic: str) -> Route:
             await trio.sleep(1)
             return await look_up(topic)
 
-        monkeypatch.setattr(client.routes, "get", look_up_slowly)
+        monkeypatch.setattr(core_of(client).routes, "get", look_up_slowly)
 
         async def wait() -> None:
             with pytest.raises(ClosedError):
@@ -552,8 +692,8 @@ async def test_arguments_out_of_range_are_rejected(arguments: Any) -> None:
 
 
 def test_invalid_settings_are_rejected() -> None:
-    with pytest.raises(ConfigurationError, match="accepts FIRST or LAST"):
-        PopConsumer(group="g", consume_from=ConsumeFrom.TIMESTAMP)
+    with pytest.raises(ConfigurationError, match=r"Position\.time\(5\); it must be 'earliest' or 'latest'"):
+        PopConsumer(group="g", consume_from=Position.time(5))
     with pytest.raises(ConfigurationError, match="max_reconsume_times"):
         PopConsumer(group="g", max_reconsume_times=-1)
     with pytest.raises(ConfigurationError, match="did you mean 'max_reconsume_times'"):
@@ -597,7 +737,7 @@ async def test_cancellation_at_every_await_loses_no_message() -> None:
 
         async def consume() -> None:
             async with consumer_of(
-                broker.name_server_address, consume_from=ConsumeFrom.FIRST, max_reconsume_times=10_000
+                broker.name_server_address, consume_from="earliest", max_reconsume_times=10_000
             ) as consumer:
                 first, *others = await consumer.receive(invisible=0.2, wait=5)
                 first = await consumer.change_invisible(first, 0.2)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -13,17 +14,19 @@ import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer import PushConsumerConfig
 from rocketmq_py.consumer.group.counters import ConsumerCounters, TopicCounters
+from rocketmq_py.consumer.group.handler_results import DELAY_SECONDS
 from rocketmq_py.consumer.group.subscriptions import original_topic, pop_retry_topic_of, subscription_of
-from rocketmq_py.consumer.pop.acknowledger import DELAY_SECONDS
+from rocketmq_py.consumer.pop.acknowledger import PATIENCE_SECONDS
 from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.process_queue import PopProcessQueue
 from rocketmq_py.consumer.push.handler_failures import Redelivery
-from rocketmq_py.errors import ConfigurationError, RetriableBrokerError
+from rocketmq_py.consumer.settings import PushConsumerSettings
+from rocketmq_py.errors import ConfigurationError, ConnectError, RetriableBrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ALL_QUEUES, BatchAcks, SubscriptionData
 from rocketmq_py.protocol.command import Command
@@ -94,7 +97,7 @@ async def test_a_message_that_could_not_become_a_dead_letter_is_tried_again(
     message = popped_message(0)
     queue = Recorder().queue(message)
     assert queue.take() is message
-    redelivery = Redelivery(refuse, refuse, lambda _: offered.set())
+    redelivery = Redelivery(refuse, refuse, lambda _: offered.set(), 16)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(redelivery.run)
         await redelivery.give_up(queue, {message: "cannot be decoded"})
@@ -149,6 +152,7 @@ class PopHarness:
     subscriptions: dict[str, SubscriptionData]
     handlers: trio.Nursery
     asked: Callable[[int], list[Command]]
+    counters: ConsumerCounters
     is_ready: list[PopProcessQueue] = attrs.field(factory=list)
 
     @property
@@ -163,7 +167,7 @@ class PopHarness:
 
 @asynccontextmanager
 async def pop_harness(**options: Any) -> AsyncIterator[PopHarness]:
-    config = PushConsumerConfig(group="g", **options)
+    config = PushConsumerSettings(group="g", **options)
     async with (
         pop_brokers() as (cluster, [broker]),
         Client(cluster.address, route_refresh_interval=1e6, heartbeat_interval=1e6) as client,
@@ -171,9 +175,11 @@ async def pop_harness(**options: Any) -> AsyncIterator[PopHarness]:
         trio.open_nursery() as background,
     ):
         subscriptions = {"T": subscription_of("T", "*", None, version_ms=1)}
-        await client.routes.get("T")
-        queues = PopAssignedQueues(client, config, subscriptions, ConsumerCounters())
-        result = PopHarness(queues, broker, subscriptions, handlers, cluster.brokers["broker-a"].asked)
+        await core_of(client).routes.get("T")
+        counters = ConsumerCounters()
+        queues = PopAssignedQueues(core_of(client), config, subscriptions, counters)
+        asked = cluster.brokers["broker-a"].asked
+        result = PopHarness(queues, broker, subscriptions, handlers, asked, counters)
         queues.open(background, handlers, result.is_ready.append)
         queues.assign("T", [QUEUE])
         yield result
@@ -188,7 +194,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def test_pop_request_has_the_settings(jumping_clock: trio.testing.MockClock) -> None:
-    async with pop_harness(pop_batch_nums=7, pop_invisible_time=12.5, pull_hold=3) as popped:
+    async with pop_harness(pop_batch_nums=7, invisible=12.5, pull_hold=3) as popped:
         popped.broker.put(message(0), message(1))
         await until(lambda: len(popped.broker.pops) == 2)
         first, second = popped.broker.pops
@@ -233,6 +239,52 @@ async def test_failed_acknowledgement_is_logged_and_later_ones_continue(
         assert len(popped.broker.acked) == 1
 
 
+class Unreachable:
+    """Lets acknowledgements fail as if the broker refused connections, until ``is_back`` is set."""
+
+    def __init__(self, popped: PopHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_back = False
+        requests = popped.queues.acknowledger._requests
+        self._acknowledge = requests.acknowledge
+        monkeypatch.setattr(requests, "acknowledge", self.acknowledge)
+
+    async def acknowledge(self, broker_name: str, messages: Sequence[PoppedMessage]) -> None:
+        if self.is_back:
+            await self._acknowledge(broker_name, messages)
+            return
+        await trio.sleep(3)
+        raise ConnectError("127.0.0.1:10911", "Connection refused")
+
+
+@pytest.mark.parametrize("seconds", [30, 100])
+async def test_messages_are_acknowledged_again_while_the_broker_cannot_be_reached(
+    jumping_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    async with pop_harness() as popped:
+        broker = Unreachable(popped, monkeypatch)
+        popped.broker.put(message(0))
+        await until(lambda: popped.is_ready)
+        popped.queue.remove(popped.take())
+        await trio.sleep(seconds)
+        broker.is_back = True
+        await trio.sleep(4)
+        assert len(popped.broker.acked) == (1 if seconds < PATIENCE_SECONDS else 0)
+
+
+async def test_leaving_does_not_wait_for_a_broker_that_cannot_be_reached(
+    jumping_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pop_harness() as popped:
+        Unreachable(popped, monkeypatch)
+        popped.broker.put(message(0))
+        await until(lambda: popped.is_ready)
+        popped.queue.remove(popped.take())
+        await trio.sleep(10)
+        start = trio.current_time()
+        await popped.queues.leave()
+        assert trio.current_time() - start <= 4
+
+
 async def test_leave_sends_outstanding_acknowledgements(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
@@ -268,14 +320,21 @@ async def test_delay_level_is_converted_to_an_invisible_time(
 
 @pytest.mark.parametrize(("level", "failures"), [(-1, 0), (0, 2), (5, 3)])
 async def test_message_becomes_a_dead_letter_after_the_last_failure(
-    jumping_clock: trio.testing.MockClock, level: int, failures: int
+    jumping_clock: trio.testing.MockClock, level: int, failures: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "rocketmq_py.consumer")
     async with pop_harness(max_reconsume_times=2) as popped:
         popped.broker.put(message(0))
         await until(lambda: popped.is_ready)
         failed = attrs.evolve(popped.take(), reconsume_times=failures)
         await popped.queues.acknowledger.deliver_later(failed, level)
         assert popped.broker.log[-2:] == ["CONSUMER_SEND_MSG_BACK", "ACK_MESSAGE"]
+        assert popped.counters.of("T").dead_letters == 1
+    reason = "the handler returned ConsumeLater(-1)" if level == -1 else "its last delivery failed"
+    assert (
+        f"group=g topic=T message={failed.message_id} keys= deliveries={failures + 1}: {reason}"
+        in caplog.text
+    )
 
 
 async def test_message_delivered_too_often_becomes_a_dead_letter(
@@ -311,7 +370,7 @@ async def test_tags_with_the_same_hash_are_filtered_out(jumping_clock: trio.test
 
 
 async def test_loop_waits_for_space_and_while_it_is_paused(jumping_clock: trio.testing.MockClock) -> None:
-    async with pop_harness(pop_threshold_for_queue=1, pull_hold=1) as popped:
+    async with pop_harness(pop_threshold=1, pull_hold=1) as popped:
         popped.queues.pause(True)
         popped.broker.put(message(0), message(1))
         await trio.sleep(30)
@@ -387,12 +446,12 @@ def test_name_of_the_pop_retry_topic(namespace: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("pop_invisible_time", 4.9),
-        ("pop_invisible_time", 301),
+        ("invisible", 4.9),
+        ("invisible", 301),
         ("pop_batch_nums", 33),
         ("pop_batch_nums", 1.5),
     ],
 )
 def test_pop_settings_have_the_range_and_type_of_java(name: str, value: float) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} is {value}"):
-        PushConsumerConfig(group="g", **{name: value})  # type: ignore[arg-type]  # wrong on purpose
+        PushConsumerSettings(group="g", **{name: value})  # type: ignore[arg-type]  # wrong on purpose

@@ -5,13 +5,14 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from rocketmq_py import Client
+from rocketmq_py import Client, Position
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.config import PushConsumerConfig
-from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore
+from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, StartingOffsets
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.queue_puller import PullFlag
+from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.subscription import make_subscription
@@ -55,18 +56,14 @@ async def test_pending_pull_does_not_overwrite_the_last_commit(
         Client(cluster.address) as client,
         trio.open_nursery() as nursery,
     ):
-        await client.routes.get("T")
-        offsets = RemoteOffsetStore(client, "g")
-
-        async def starting_offset(queue: MessageQueue) -> int:
-            return await offsets.read(queue) or 0
-
+        await core_of(client).routes.get("T")
+        offsets = RemoteOffsetStore(core_of(client), "g")
         queues = AssignedQueues(
-            client,
-            PushConsumerConfig(group="g"),
+            core_of(client),
+            PushConsumerSettings(group="g"),
             {"T": make_subscription("T", version_ms=0)},
             offsets,
-            starting_offset=starting_offset,
+            starts=StartingOffsets(core_of(client), offsets, Position.earliest),
         )
         delivered: list[ProcessQueue] = []
         queues.open(nursery, delivered.append)

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.flow_control import flow_state
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS
+from rocketmq_py.consumer.settings import FlowLimits, PushConsumerSettings
 from tests.consumer.received import QUEUE, received, several
 
 LIMITS = FlowLimits(count=3, size=100, span=10)
@@ -59,17 +59,17 @@ def test_pulls_resume_when_space_is_freed() -> None:
 
 
 def test_limits_and_delays_are_those_of_java() -> None:
-    assert PushConsumerConfig(group="g").flow_limits(7) == FlowLimits(
+    assert PushConsumerSettings(group="g").flow_limits(7) == FlowLimits(
         count=1000, size=100 * 1024 * 1024, span=2000
     )
     assert RETRY_DELAYS == {PullState.STALLED: 0.05, PullState.BUSY: 0.02, PullState.FAILED: 3.0}
 
 
-@pytest.mark.parametrize(("queues", "count", "size"), [(1, 900, 90_000), (4, 225, 22_500), (10_000, 1, 9)])
-def test_topic_limits_are_divided_among_its_queues(queues: int, count: int, size: int) -> None:
-    config = PushConsumerConfig(group="g", pull_threshold_for_topic=900, pull_threshold_size_for_topic=90_000)
-    assert config.flow_limits(queues) == FlowLimits(count, size, 2000)
+@pytest.mark.parametrize(("queues", "size"), [(1, 90_000), (4, 22_500), (100_000, 1)])
+def test_the_limit_of_a_topic_is_divided_among_its_queues(queues: int, size: int) -> None:
+    config = PushConsumerSettings(group="g", pull_threshold_size_for_topic=90_000)
+    assert config.flow_limits(queues) == FlowLimits(1000, size, 2000)
 
 
 def test_ordered_consumers_have_no_span_limit() -> None:
-    assert PushConsumerConfig(group="g", orderly=True).flow_limits(1).span == sys.maxsize
+    assert PushConsumerSettings(group="g", orderly=True).flow_limits(1).span == sys.maxsize

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import cast
 
 import attrs
@@ -14,13 +15,14 @@ import trio.testing
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.consumer.config import FlowLimits
+from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullStatus, QueuePuller
-from rocketmq_py.errors import ConnectError, ProtocolError, RocketMQError
+from rocketmq_py.consumer.settings import FlowLimits
+from rocketmq_py.errors import ConnectError, ConnectionLostError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.remoting.answer_errors import broker_error
@@ -38,6 +40,23 @@ class Pull:
     at: float
 
 
+class ScriptedBrokers:
+    """A broker that can be reached again at a time."""
+
+    def __init__(self) -> None:
+        self.is_back_at = 0.0
+
+    async def wait_until_reachable(self, queue: MessageQueue) -> None:
+        await trio.sleep_until(self.is_back_at)
+
+
+class ScriptedClient:
+    """The client of a ScriptedPuller."""
+
+    def __init__(self) -> None:
+        self.brokers = ScriptedBrokers()
+
+
 class ScriptedPuller:
     """Returns scripted answers. Without one it waits, as a broker does."""
 
@@ -46,6 +65,7 @@ class ScriptedPuller:
 
     def __init__(self, queue: MessageQueue = QUEUE) -> None:
         self.queue = queue
+        self.client = ScriptedClient()
         self.pulls: list[Pull] = []
         self.answers: deque[PulledMessages | RocketMQError | Callable[[], PulledMessages]] = deque()
         self.more = trio.lowlevel.ParkingLot()
@@ -101,6 +121,7 @@ class LoopHarness:
         self.invalidated = 0
         self.set_back = 0
         self.may_commit = True
+        self.counts = TopicCounters()
         self.limits = FlowLimits(count=3, size=100, span=10)
         self.loop = PullLoop(
             cast("QueuePuller", puller),
@@ -112,6 +133,7 @@ class LoopHarness:
             invalidate_route=self.invalidate,
             retry_log=self.retry_log,
             lock=lock,
+            counts=self.counts,
             on_set_back=self.count_set_back,
         )
 
@@ -281,19 +303,40 @@ async def test_failed_pull_is_retried_after_3_seconds(
     harness: LoopHarness, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    harness.puller.answer(*[ConnectError("127.0.0.1:1", "refused")] * 12, found(0))
+    refusal = broker_error(ResponseCode.TOPIC_NOT_EXIST, "not yet", "127.0.0.1:1")
+    harness.puller.answer(*[refusal] * 12, found(0))
     await trio.sleep(100)
     times = [pull.at for pull in harness.puller.pulls]
     assert times == pytest.approx([3.0 * number for number in range(13)] + [36.0])
     assert harness.invalidated == 12
     lines = [record.message for record in caplog.records]
     where = "group=g topic=T broker=broker-a queue=0"
-    error = "error=cannot connect to 127.0.0.1:1: refused"
+    error = f"error={refusal}"
     assert lines == [
         f"pull failed, retrying: {where} retry_in=3.0 {error}",
         f"pull failed, retrying: {where} retry_in=3.0 failures=11 seconds=30 {error}",
         f"pull succeeded again: {where} failures=12 seconds=36",
     ]
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectError("127.0.0.1:1", "refused"), ConnectionLostError("127.0.0.1:1", "killed")]
+)
+async def test_pull_follows_as_soon_as_the_broker_can_be_reached_again(
+    harness: LoopHarness,
+    autojump_clock: trio.testing.MockClock,
+    caplog: pytest.LogCaptureFixture,
+    error: RocketMQError,
+) -> None:
+    harness.puller.client.brokers.is_back_at = 50.5
+    harness.puller.answer(error, found(0))
+    states: list[PullState] = []
+    for seconds in (50, 1):
+        await trio.sleep(seconds)
+        states.append(harness.loop.state)
+    assert [pull.at for pull in harness.puller.pulls] == pytest.approx([0.0, 50.5, 50.5])
+    assert states == [PullState.FAILED, PullState.PULLING]
+    assert f"pull failed, retrying: group=g topic=T broker=broker-a queue=0 error={error}" in caplog.text
 
 
 async def test_outage_of_a_broker_is_logged_once_for_all_its_loops(
@@ -326,6 +369,23 @@ async def test_flow_control_of_the_broker_is_a_short_delay(
     assert [pull.at for pull in harness.puller.pulls] == pytest.approx([0.0, 0.02, 0.02])
 
 
+async def test_the_delay_grows_while_flow_control_refuses_pulls(
+    harness: LoopHarness, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = broker_error(ResponseCode.FLOW_CONTROL, "slowly", "b")
+    harness.puller.answer(*[refused] * 8, found(0), refused)
+    await trio.sleep(10)
+    times = [pull.at for pull in harness.puller.pulls]
+    delays = [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 0.0, 0.02]
+    assert [after - before for before, after in pairwise(times)] == pytest.approx(delays)
+    assert harness.counts.throttled == 9
+    assert caplog.messages[0] == (
+        "pull refused by flow control, retrying: topic=T broker=broker-a queue=0 retry_in=0.02 "
+        "error=b answered FLOW_CONTROL (215): slowly"
+    )
+    assert len(caplog.messages) < 9
+
+
 async def test_broker_that_does_not_hold_pulls_is_not_polled_in_a_tight_loop(
     harness: LoopHarness, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -350,7 +410,7 @@ async def test_start_offset_is_looked_up_until_it_is_known(
     harness.start_errors = [ConnectError("b", "refused"), ProtocolError("garbage")]
     nursery.start_soon(harness.loop.run)
     await trio.sleep(7)
-    assert harness.puller.pulls == [Pull(42, 42, at=6.0)]
+    assert harness.puller.pulls == [Pull(42, 42, at=0.1 + 3.0)]
 
 
 async def test_forward_correction_keeps_buffered_messages(harness: LoopHarness) -> None:

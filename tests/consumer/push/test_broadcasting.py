@@ -14,9 +14,10 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.consumer import ConsumeFrom, ConsumeLater, PushConsumer
+from rocketmq_py.client import core_of
+from rocketmq_py.consumer import ConsumeLater, PushConsumer
 from rocketmq_py.consumer.group.local_offset_commits import OffsetFile
-from rocketmq_py.errors import ConfigurationError, LocalOffsetsError
+from rocketmq_py.errors import ConfigurationError, StoreError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
 from tests.consumer.push.test_consumer_faults import CancelAtStep
@@ -78,18 +79,16 @@ async def test_restarted_member_continues_from_its_file_without_commits_to_broke
             nursery.cancel_scope.cancel()
         await fill("T", 10, first=numbers)
     assert kept.numbers == list(range(30))
-    assert await client.brokers.committed_offset("g", QUEUE, zero_if_new=False) is None
+    assert await core_of(client).brokers.committed_offset("g", QUEUE, zero_if_new=False) is None
 
 
-@pytest.mark.parametrize(
-    ("where", "expected"), [(ConsumeFrom.LAST, range(10, 15)), (ConsumeFrom.FIRST, range(15))]
-)
+@pytest.mark.parametrize(("where", "expected"), [("latest", range(10, 15)), ("earliest", range(15))])
 async def test_new_member_starts_at_consume_from(
     address: str,
     fill: Fill,
     folder: Path,
     jumping_clock: trio.testing.MockClock,
-    where: ConsumeFrom,
+    where: str,
     expected: range,
 ) -> None:
     """In a clustering group, brokers would start at 0 while the first messages are in memory."""
@@ -147,7 +146,7 @@ async def test_failed_message_is_logged_and_dropped(
     assert sorted(tries) == [0, 1, 2, 3]
     assert offsets_in(folder) == {QUEUE: 4}
     assert caplog.text.count("broadcasting groups have no redelivery") == 3
-    assert await client.brokers.max_offset(MessageQueue("%RETRY%g", "broker-a", 0)) == 0
+    assert await core_of(client).brokers.max_offset(MessageQueue("%RETRY%g", "broker-a", 0)) == 0
 
 
 async def test_broadcasting_in_order(
@@ -249,26 +248,11 @@ async def test_damaged_offset_file_is_an_error(
     path.parent.mkdir(parents=True)
     path.write_bytes(b"{")
     async with broadcasting(address, folder) as consumer:
-        with pytest.raises(LocalOffsetsError, match="cannot be read"):
+        with pytest.raises(StoreError, match="cannot be read"):
             await consumer.run(never)
         path.unlink()
         with trio.move_on_after(1):
             await consumer.run(never)
-
-
-async def test_damaged_offsets_are_discarded_if_a_setting_allows_it(
-    address: str, fill: Fill, folder: Path, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
-) -> None:
-    await fill("T", 10)
-    path = folder / "127.0.0.1@DEFAULT" / "g" / "offsets.json"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"{")
-    handler = RecordingHandler()
-    async with broadcasting(address, folder, discard_damaged_offsets=True) as consumer:
-        nursery.start_soon(consumer.run, handler)
-        await handler.until(10)
-    assert offsets_in(folder) == {QUEUE: 10}
-    assert path.with_name("offsets.json.damaged").read_bytes() == b"{"
 
 
 async def test_second_member_with_the_same_instance_name_is_rejected(
@@ -292,7 +276,7 @@ async def test_offsets_beyond_the_end_of_a_new_broker_are_corrected(
     path.write_bytes(b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:1000}}')
     kept = RecordingHandler()
     async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
-        await client.brokers.create_topic(broker.broker_address, "T", queues=1)
+        await core_of(client).brokers.create_topic(broker.broker_address, "T", queues=1)
         consumer = broadcasting(broker.name_server_address, folder)
         async with consumer:
             with trio.move_on_after(10):

@@ -186,3 +186,30 @@ async def test_timed_out_call_of_a_batch_is_sent_back_once(
     await wait_all_tasks_blocked()
     assert sent_back.offsets == [0, 1]
     assert process_queue.safe_offset == 3
+
+
+async def test_a_call_that_the_end_of_its_loop_cancels_is_cut_off(
+    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    dispatch, executor = batch_dispatch(nursery, SentBackMessages())
+    process_queue = filled_queue(1)
+    dispatch.offer(process_queue)
+    batch = executor.next_batch()
+    call = batch.detach(start_next(batch))
+    call.result, call.is_cancelled = NO_RESULT, True
+    executor.end(batch, call)
+    await wait_all_tasks_blocked()
+    assert process_queue.counts.cut_off == 1
+    assert process_queue.safe_offset == 0
+    assert "queue=0 offset=0: the message is delivered again" in caplog.text
+
+
+async def test_the_running_calls_of_batches_are_cut_off_with_the_consumer() -> None:
+    process_queue = filled_queue(4)
+    async with trio.open_nursery() as nursery:
+        dispatch, executor = batch_dispatch(nursery, SentBackMessages())
+        dispatch.offer(process_queue)
+        start_next(executor.next_batch())
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert process_queue.counts.cut_off == 1

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import functools
 import itertools
 import logging
 import threading
+import traceback
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -217,10 +220,13 @@ async def test_failure_is_logged_and_sent_back(
     assert process_queue.safe_offset == 3
     [record] = caplog.records
     assert record.message == (
-        "handler failed: message=7F0001 topic=T retry_topic=%RETRY%g broker=broker-a queue=3 offset=1"
+        "handler failed: message=7F0001 topic=T retry_topic=%RETRY%g broker=broker-a queue=3 offset=1: "
+        "delivery 1 of 17, next in about 10 s"
     )
     assert record.exc_info
     assert str(record.exc_info[1]) == "not this one"
+    (frame,) = traceback.extract_tb(record.exc_info[2])
+    assert (frame.name, frame.line) == ("handle", 'raise ValueError("not this one")')
 
 
 async def test_message_that_cannot_be_sent_back_is_retried_locally_after_5_seconds(
@@ -422,16 +428,51 @@ async def test_every_kind_of_async_callable_is_awaited(
     assert sorted(seen) == [0, 1, 2]
 
 
-async def test_system_exit_of_the_handler_propagates(sent_back: SentBackMessages) -> None:
-    async def handle(_: ReceivedMessage) -> None:
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_system_exit_of_the_handler_propagates_and_is_logged(
+    in_thread: bool, sent_back: SentBackMessages, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handle(_: ReceivedMessage) -> None:
         raise SystemExit(3)
 
+    async def handle_async(message: ReceivedMessage) -> None:
+        handle(message)
+
     process_queue = filled_queue(1)
+    handler = handle if in_thread else handle_async
     with pytest.raises(BaseExceptionGroup) as caught:
         async with trio.open_nursery() as nursery:
-            concurrent_dispatch(nursery, handle, 1, send_back=sent_back).offer(process_queue)
+            concurrent_dispatch(nursery, handler, 1, send_back=sent_back).offer(process_queue)
     assert caught.group_contains(SystemExit)
     assert process_queue.safe_offset == 0
+    [record] = caplog.records
+    assert record.message.startswith("the consumer ends, because its handler raised SystemExit: message=")
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError("mine"), concurrent.futures.CancelledError("mine")])
+@pytest.mark.parametrize("kind", ["async", "plain", "decorated"])
+async def test_a_cancelled_error_of_the_handler_is_a_failure_like_others(
+    error: BaseException, kind: str, sent_back: SentBackMessages, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handle(_: ReceivedMessage) -> None:
+        raise error
+
+    async def handle_async(message: ReceivedMessage) -> None:
+        handle(message)
+
+    handlers = {"async": handle_async, "plain": handle, "decorated": lambda message: handle_async(message)}
+    process_queue = filled_queue(1)
+    async with trio.open_nursery() as nursery:
+        concurrent_dispatch(nursery, handlers[kind], 1, send_back=sent_back).offer(process_queue)
+        while not sent_back.messages:
+            await trio.sleep(0.001)
+        nursery.cancel_scope.cancel()
+    assert sent_back.offsets == [0]
+    [record] = caplog.records
+    assert record.message.startswith("handler failed: ")
+    assert record.exc_info
+    assert "mine" in str(record.exc_info[1])
+    assert traceback.extract_tb(record.exc_info[2])[0].filename == __file__
 
 
 @pytest.mark.parametrize("in_thread", [False, True])

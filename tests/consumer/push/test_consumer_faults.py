@@ -11,6 +11,7 @@ import trio.testing
 import rocketmq_py.consumer
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import core_of
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer
 from tests.consumer.conftest import Fill
@@ -62,7 +63,7 @@ async def test_closing_takes_at_most_close_timeout_without_a_cluster(
         await trio.sleep(60)
         start = trio.current_time()
         await consumer.aclose()
-        assert trio.current_time() - start <= consumer.close_timeout
+        assert trio.current_time() - start <= consumer.settings.close_timeout
 
 
 class CancelAtStep(trio.abc.Instrument):
@@ -113,13 +114,13 @@ async def test_cancellation_at_every_await_loses_no_message(
                     await consumer.run(handle)
                 finally:
                     trio.lowlevel.remove_instrument(instrument)
-            assert not client.heartbeats.has_consumer(group)
-        committed = await client.brokers.committed_offset(group, QUEUE) or 0
+            assert not core_of(client).heartbeats.has_consumer(group)
+        committed = await core_of(client).brokers.committed_offset(group, QUEUE) or 0
         assert set(range(committed)) <= handled | {poison}
         if committed > poison and poison not in handled:
             await trio.sleep(3.1)
             retries = MessageQueue(f"%RETRY%{group}", "broker-a", 0)
-            assert await client.brokers.max_offset(retries) >= 1, "it was sent back"
+            assert await core_of(client).brokers.max_offset(retries) >= 1, "it was sent back"
         if not scope.cancel_called:
             assert handled == set(range(count))
             break

@@ -13,9 +13,11 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.callables import is_async
-from rocketmq_py.consumer import PushConsumer, PushConsumerConfig
+from rocketmq_py.client import core_of
+from rocketmq_py.consumer import PushConsumer
 from rocketmq_py.consumer.push.invoker import SuspendedCall
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
+from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from tests.consumer.conftest import Fill
@@ -66,7 +68,7 @@ class Handles:
 def test_callables_that_accept_a_message_are_handlers(
     handler: Callable[..., Any], runs_as_task: bool
 ) -> None:
-    assert prepare_handler(handler, PushConsumerConfig(group="G")) is handler
+    assert prepare_handler(handler, PushConsumerSettings(group="G")) is handler
     assert is_async(handler) is runs_as_task
 
 
@@ -93,7 +95,7 @@ async def test_invalid_handler_is_rejected_before_the_run(client: Client, handle
     async with consumer_of(client) as consumer:
         with pytest.raises(ConfigurationError, match=text):
             await consumer.run(handler)
-        assert not client.heartbeats.has_consumer("g")
+        assert not core_of(client).heartbeats.has_consumer("g")
 
 
 async def test_coroutine_object_is_rejected_as_a_handler(client: Client) -> None:
@@ -121,8 +123,8 @@ async def test_unknown_result_ends_the_run_and_its_message_is_redelivered(
     async with consumer_of(client, orderly=orderly, concurrency=1) as consumer:
         with pytest.raises(ConfigurationError, match=f"the handler returned {returned!r}; its messages will"):
             await consumer.run(odd)
-        assert await client.brokers.committed_offset("g", QUEUE) == 2
-        assert not client.heartbeats.has_consumer("g")
+        assert await core_of(client).brokers.committed_offset("g", QUEUE) == 2
+        assert not core_of(client).heartbeats.has_consumer("g")
         numbers = []
 
         async def keep(message: ReceivedMessage) -> None:

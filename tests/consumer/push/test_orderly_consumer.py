@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import threading
 from collections.abc import AsyncIterator
@@ -14,14 +15,20 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
+from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import PushConsumer
-from rocketmq_py.consumer.config import LOCK_INTERVAL
 from rocketmq_py.consumer.group.handler_results import CommitOffset, Suspend
+from rocketmq_py.consumer.group.queue_locks import BROKER_LOCK_MAX_LIVE_TIME
+from rocketmq_py.consumer.settings import LOCK_INTERVAL
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection
 from tests.consumer.conftest import Fill
 from tests.consumer.push.test_consumer_faults import CancelAtStep
 from tests.consumer.push_consumers import QUEUE, consumer_of
+from tests.scripted import scripted_cluster
 
 
 @attrs.define
@@ -76,9 +83,9 @@ def test_invalid_combinations_of_settings_are_rejected() -> None:
         PushConsumer(group="g", auto_commit=False)
     with pytest.raises(ConfigurationError, match="suspend_current_queue is -1"):
         PushConsumer(group="g", orderly=True, suspend_current_queue=-1)
-    assert PushConsumer(group="g").config.reconsume_limit == 16
-    assert PushConsumer(group="g", orderly=True).config.reconsume_limit == 2**31 - 1
-    assert PushConsumer(group="g", orderly=True, max_reconsume_times=3).config.reconsume_limit == 3
+    assert PushConsumer(group="g").settings.reconsume_limit == 16
+    assert PushConsumer(group="g", orderly=True).settings.reconsume_limit == 2**31 - 1
+    assert PushConsumer(group="g", orderly=True, max_reconsume_times=3).settings.reconsume_limit == 3
 
 
 async def test_messages_of_each_queue_are_processed_in_order(
@@ -93,7 +100,7 @@ async def test_messages_of_each_queue_are_processed_in_order(
         await journal.until(400)
     for number in range(4):
         journal.check(queue(number), 100)
-        assert await client.brokers.committed_offset("g", queue(number)) == 100
+        assert await core_of(client).brokers.committed_offset("g", queue(number)) == 100
 
 
 async def test_rebalance_keeps_the_order_and_repeats_nothing(
@@ -120,7 +127,7 @@ async def test_reconnected_member_is_assigned_queues_at_once(
     one, two = (consumer_of(address, orderly=True) for _ in range(2))
     async with running(one, journal):
         await journal.until(100)
-        one.client.connections.close(client.routes.broker_address("broker-a"))
+        core_of(one).connections.close(core_of(client).routes.broker_address("broker-a"))
         await journal.until(140)
         async with running(two, journal):
             await journal.until(400)
@@ -204,7 +211,7 @@ async def test_locks_of_a_dead_member_expire_after_a_minute(
 ) -> None:
     await fill("T", 20)
     # A member locked the queue and died.
-    await client.brokers.lock("g", "gone", "broker-a", [QUEUE])
+    await core_of(client).brokers.lock("g", "gone", "broker-a", [QUEUE])
     journal = Journal()
     async with running(consumer_of(address, orderly=True), journal):
         await trio.sleep(59)
@@ -222,20 +229,79 @@ async def test_lost_lock_stops_the_queue_until_it_is_regained(
     async with running(consumer, journal):
         await trio.sleep(10)
         # A restarted broker has no locks, so another member may be the first to lock the queue.
-        await client.brokers.unlock("g", consumer.client.client_id, "broker-a", [QUEUE])
-        assert await client.brokers.lock("g", "other", "broker-a", [QUEUE]) == {QUEUE}
+        await core_of(client).brokers.unlock("g", core_of(consumer).client_id, "broker-a", [QUEUE])
+        assert await core_of(client).brokers.lock("g", "other", "broker-a", [QUEUE]) == {QUEUE}
         await trio.sleep(LOCK_INTERVAL)
         started = journal.of("started", QUEUE)
         assert 15 < len(started) < 25
-        await client.brokers.commit_offset("g", QUEUE, 50)
+        await core_of(client).brokers.commit_offset("g", QUEUE, 50)
         await trio.sleep(30)
-        assert await client.brokers.committed_offset("g", QUEUE) == 50, (
+        assert await core_of(client).brokers.committed_offset("g", QUEUE) == 50, (
             "a consumer without the lock does not commit"
         )
         assert journal.of("started", QUEUE) == started
-        await client.brokers.unlock("g", "other", "broker-a", [QUEUE])
+        await core_of(client).brokers.unlock("g", "other", "broker-a", [QUEUE])
         await trio.sleep(3)
         assert journal.of("started", QUEUE)[len(started) :][:3] == [50, 51, 52]
+
+
+class DyingBroker:
+    """A broker of one queue that stops answering, and has no committed offsets.
+
+    Attributes:
+        is_away: whether it answers nothing now.
+        end: the end of the queue.
+        pulls: the offsets of the pulls, which it holds.
+    """
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.end = 5
+        self.pulls: list[int] = []
+        self.client_id = ""
+
+    def __call__(self, connection: Connection, request: Command) -> None:
+        if self.is_away or request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            return
+        code, fields, body = ResponseCode.SUCCESS, {}, b""
+        match request.code:
+            case RequestCode.HEART_BEAT:
+                self.client_id = json.loads(request.body)["clientID"]
+            case RequestCode.GET_CONSUMER_LIST_BY_GROUP:
+                body = json.dumps({"consumerIdList": [self.client_id]}).encode()
+            case RequestCode.LOCK_BATCH_MQ:
+                body = json.dumps({"lockOKMQSet": json.loads(request.body)["mqSet"]}).encode()
+            case RequestCode.QUERY_CONSUMER_OFFSET:
+                code = ResponseCode.QUERY_NOT_FOUND
+            case RequestCode.GET_MAX_OFFSET:
+                fields = {"offset": str(self.end)}
+            case RequestCode.PULL_MESSAGE:
+                self.pulls.append(int(request.fields["queueOffset"]))
+                return
+        connection.respond(request, code, fields, body)
+
+
+@pytest.mark.parametrize("sought", [None, 3])
+async def test_a_new_group_keeps_its_start_while_its_broker_is_away(
+    sought: int | None, jumping_clock: trio.testing.MockClock
+) -> None:
+    """The lock expires before the group has committed an offset."""
+    broker = DyingBroker()
+    async with scripted_cluster(broker, queues=1) as cluster:
+        consumer = PushConsumer(cluster.address, group="g", orderly=True)
+        consumer.subscribe("T")
+        async with running(consumer, Journal()):
+            while not broker.pulls:
+                await trio.sleep(0.1)
+            broker.is_away, broker.end = True, 50
+            await trio.sleep(3 * BROKER_LOCK_MAX_LIVE_TIME / 2)
+            if sought is not None:
+                with trio.move_on_after(20):
+                    await consumer.seek(QUEUE, sought)
+            broker.is_away = False
+            await trio.sleep(30)  # the lock was lost, and is held again
+            assert max(broker.pulls) == 5
+            assert broker.pulls[-1] == (5 if sought is None else sought)
 
 
 async def test_message_becomes_a_dead_letter_after_the_last_retry(
@@ -252,10 +318,10 @@ async def test_message_becomes_a_dead_letter_after_the_last_retry(
         with trio.move_on_after(20):
             await consumer.run(handle)
     assert tries == [(0, 0), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (3, 0), (4, 0)]
-    assert await client.brokers.committed_offset("g", QUEUE) == 5
-    await client.routes.get("%DLQ%g")
-    assert await client.brokers.max_offset(MessageQueue("%DLQ%g", "broker-a", 0)) == 1
-    assert await client.brokers.max_offset(MessageQueue("%RETRY%g", "broker-a", 0)) == 0
+    assert await core_of(client).brokers.committed_offset("g", QUEUE) == 5
+    await core_of(client).routes.get("%DLQ%g")
+    assert await core_of(client).brokers.max_offset(MessageQueue("%DLQ%g", "broker-a", 0)) == 1
+    assert await core_of(client).brokers.max_offset(MessageQueue("%RETRY%g", "broker-a", 0)) == 0
 
 
 async def test_uncommitted_messages_are_redelivered_to_the_next_owner(
@@ -273,7 +339,7 @@ async def test_uncommitted_messages_are_redelivered_to_the_next_owner(
             with trio.move_on_after(10):
                 await consumer.run(handle)
     assert seen == [*range(10), 7, 8, 9]
-    assert await client.brokers.committed_offset("g", QUEUE) == 7
+    assert await core_of(client).brokers.committed_offset("g", QUEUE) == 7
 
 
 async def test_blocked_thread_keeps_the_lock_when_the_consumer_closes(
@@ -297,8 +363,8 @@ async def test_blocked_thread_keeps_the_lock_when_the_consumer_closes(
             while not stuck.is_set():
                 await trio.sleep(0.001)
             nursery.cancel_scope.cancel()
-        assert await client.brokers.committed_offset("g", QUEUE) == 1
-        assert await client.brokers.lock("g", "other", "broker-a", [QUEUE]) == set()
+        assert await core_of(client).brokers.committed_offset("g", QUEUE) == 1
+        assert await core_of(client).brokers.lock("g", "other", "broker-a", [QUEUE]) == set()
     finally:
         go.set()
 
@@ -335,11 +401,11 @@ async def test_cancellation_at_every_await_keeps_the_order_and_releases_the_lock
                 finally:
                     trio.lowlevel.remove_instrument(instrument)
         assert done == list(range(len(done)))
-        committed = await client.brokers.committed_offset(group, QUEUE) or 0
+        committed = await core_of(client).brokers.committed_offset(group, QUEUE) or 0
         # The last message may have been processed at the moment of the cancellation.
         assert committed <= len(done)
         assert len(done) - committed <= 1
-        assert await client.brokers.lock(group, "other", "broker-a", [QUEUE]) == {QUEUE}
+        assert await core_of(client).brokers.lock(group, "other", "broker-a", [QUEUE]) == {QUEUE}
         if not scope.cancel_called:
             assert len(done) == committed == count
             break

@@ -10,7 +10,6 @@ import trio
 import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
-from rocketmq_py.consumer.config import LOCK_MAX_LIVE_TIME
 from rocketmq_py.consumer.group.handler_results import (
     CommitOffset,
     ConsumeLater,
@@ -23,6 +22,7 @@ from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
+from rocketmq_py.consumer.settings import LOCK_MAX_LIVE_TIME
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.dispatching import DeadLetters
 from tests.consumer.received import QUEUE, received, several

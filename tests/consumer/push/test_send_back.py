@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +11,9 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.consumer.push.send_back import SendBack
 from rocketmq_py.errors import BrokerError, RocketMQError
@@ -21,6 +24,7 @@ from rocketmq_py.protocol.compression import CompressionType, decompress
 from rocketmq_py.protocol.headers import ConsumerSendMsgBackRequest
 from rocketmq_py.remoting import Connection
 from tests.consumer.received import received
+from tests.environment import created
 from tests.scripted import ScriptedCluster, scripted_cluster
 
 COMPRESSED_ZLIB = 0x301
@@ -58,10 +62,15 @@ async def send_back(
     topics = ["T", "%RETRY%g", "ns%T", "%RETRY%ns%g"]
     async with (
         scripted_cluster(*brokers, topics=topics, queues=1) as cluster,
-        Client(cluster.address, request_timeout=1, now_ms=lambda: 4711, namespace=namespace) as client,
+        created(
+            Client, cluster.address, request_timeout=1, now_ms=lambda: 4711, namespace=namespace
+        ) as client,
     ):
-        await client.routes.get("T")
-        yield SendBack(client, "g", max_reconsume_times=max_reconsume_times), cluster
+        await core_of(client).routes.get("T")
+        yield (
+            SendBack(core_of(client), "g", ConsumerCounters(), max_reconsume_times=max_reconsume_times),
+            cluster,
+        )
 
 
 def message(**attributes: Any) -> ReceivedMessage:
@@ -214,3 +223,21 @@ async def test_message_that_cannot_be_copied_is_an_error() -> None:
     async with send_back(broker) as (giving, _):
         with pytest.raises(RocketMQError, match="body is empty"):
             await giving.send_back(message(body=b""), 0)
+
+
+async def test_a_message_whose_last_delivery_failed_is_reported_as_a_dead_letter(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "rocketmq_py.consumer")
+    async with send_back(Broker(), max_reconsume_times=2) as (giving, _):
+        await giving.send_back(message(reconsume_times=1), 0)
+        assert not caplog.records
+        await giving.send_back(message(reconsume_times=2), 0)
+        await giving.send_back(message(), -1)
+        await giving.send_to_dead_letters(message(), "it cannot be decoded")
+    prefix = f"message sent to the dead-letter queue: group=g topic=T message={ID} keys=k"
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("WARNING", f"{prefix} deliveries=3: its last delivery failed"),
+        ("INFO", f"{prefix} deliveries=1: the handler returned ConsumeLater(-1)"),
+        ("WARNING", f"{prefix} deliveries=1: it cannot be decoded"),
+    ]

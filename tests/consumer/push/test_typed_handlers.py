@@ -13,7 +13,6 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_py import PoppedMessage, ReceivedMessage
-from rocketmq_py.consumer.config import PushConsumerConfig
 from rocketmq_py.consumer.group.handler_results import ConsumeLater, SplitResult, Suspend
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
@@ -21,6 +20,7 @@ from rocketmq_py.consumer.push.direct_consumption import consume_directly
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
+from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.errors import ConfigurationError
 from tests.consumer.dispatching import DeadLetters, SentBackMessages, concurrent_dispatch
 from tests.consumer.received import QUEUE, received
@@ -28,8 +28,8 @@ from tests.consumer.received import QUEUE, received
 if TYPE_CHECKING:
     import rocketmq_py as unloaded
 
-ONE = PushConsumerConfig(group="G")
-LISTS = PushConsumerConfig(group="G", batch_size=4)
+ONE = PushConsumerSettings(group="G")
+LISTS = PushConsumerSettings(group="G", batch_size=4)
 T = TypeVar("T")
 
 
@@ -211,7 +211,7 @@ def of_two(one: Order, two: ReceivedMessage, three: int) -> None: ...
         (takes_message.__code__, ONE, "handle must be a function"),
     ],
 )
-def test_wrong_annotations_are_refused(handle: Any, config: PushConsumerConfig, reason: str) -> None:
+def test_wrong_annotations_are_refused(handle: Any, config: PushConsumerSettings, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         prepare_handler(handle, config)
 
@@ -245,7 +245,7 @@ async def test_undecodable_bodies_become_dead_letters(
         handled.extend(orders)
 
     handlers: tuple[Any, Any] = (handle_plain, handle_plain_lists) if is_plain else (handle, handle_lists)
-    config = PushConsumerConfig(group="G", batch_size=batch_size)
+    config = PushConsumerSettings(group="G", batch_size=batch_size)
     prepared: Any = prepare_handler(handlers[batch_size is not None], config)
     dead_letters = DeadLetters()
     dead_letters.failures = 1  # tried again after 5 seconds, real ones while a handler's thread lives
@@ -293,7 +293,7 @@ async def test_undecodable_bodies_do_not_block_an_ordered_queue(
         handled.extend(orders)
         return None
 
-    config = PushConsumerConfig(group="G", orderly=True, batch_size=batch_size)
+    config = PushConsumerSettings(group="G", orderly=True, batch_size=batch_size)
     prepared = prepare_handler(handle if batch_size is None else handle_lists, config)
     dead_letters = DeadLetters()
     dead_letters.failures = 1
@@ -338,7 +338,7 @@ async def test_operator_gets_the_error_of_a_corrupt_message(nursery: trio.Nurser
         pytest.fail("the handler is not called with it")
 
     invoker = Invoker(handle, 1, nursery, in_lists=False)
-    config = PushConsumerConfig(group="g")
+    config = PushConsumerSettings(group="g")
     result = await consume_directly(invoker, config, received(0, corruption="not zlib"))
     assert result.consume_result == "CR_THROW_EXCEPTION"
     assert result.remark == "RocketMQError: its body cannot be read: not zlib"

@@ -6,8 +6,9 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py import Client
+from rocketmq_py import Client, Position
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.read.reader import Reader
 from rocketmq_py.errors import BrokerError, ClosedError, NoQueueError, TopicNotFoundError
@@ -25,7 +26,7 @@ async def test_topics_returns_only_topics_of_users(
     await fill("orders", 1)
     await fill("Bills", 1)
     for name in ("%RETRY%g", "%DLQ%g", "n%orders", "RMQ_SYS_X"):
-        await client.brokers.create_topic(broker.broker_address, name, queues=1)
+        await core_of(client).brokers.create_topic(broker.broker_address, name, queues=1)
     async with Reader(client) as reader:
         assert await reader.topics() == ["Bills", "n%orders", "orders"]
     async with Reader(broker.name_server_address, namespace="n") as reader:
@@ -33,18 +34,16 @@ async def test_topics_returns_only_topics_of_users(
 
 
 async def test_offsets_of_many_topics(client: Client, fill: Fill) -> None:
-    wanted = {}
+    wanted: dict[MessageQueue, tuple[int, int]] = {}
     for number in range(40):
         await fill(f"T{number}", number, queues=2)
-        wanted[f"T{number}"] = {
-            MessageQueue(f"T{number}", "broker-a", at): (0, (number + 1 - at) // 2) for at in (0, 1)
-        }
+        wanted |= {MessageQueue(f"T{number}", "broker-a", at): (0, (number + 1 - at) // 2) for at in (0, 1)}
     async with Reader(client) as reader:
-        assert await reader.offsets_of(wanted) == wanted
-        assert list(await reader.offsets_of(["T3", "T1", "T3"])) == ["T3", "T1"]
-        assert await reader.offsets_of([]) == {}
+        assert await reader.offsets([queue.topic for queue in wanted]) == wanted
+        assert [queue.topic for queue in await reader.offsets(["T3", "T1", "T3"])] == ["T3"] * 2 + ["T1"] * 2
+        assert await reader.offsets([]) == {}
         with pytest.raises(TopicNotFoundError, match="'nowhere'"):
-            await reader.offsets_of(["T3", "nowhere"])
+            await reader.offsets(["T3", "nowhere"])
 
 
 async def test_offsets_at_a_time(client: Client, fill: Fill, jumping_clock: object) -> None:
@@ -54,9 +53,23 @@ async def test_offsets_at_a_time(client: Client, fill: Fill, jumping_clock: obje
     await fill("T", 11, queues=2)
     first, second = (MessageQueue("T", "broker-a", number) for number in (0, 1))
     async with Reader(client) as reader:
-        assert await reader.offsets_at(["T"], 0) == {first: 0, second: 0}
-        assert await reader.offsets_at(["T"], now_ms - 50_000) == {first: 5, second: 5}
-        assert await reader.offsets_at(["T"], now_ms + 100_000) == {first: 11, second: 10}
+        assert await reader.offsets_at(["T"], Position.time(0)) == {first: 0, second: 0}
+        assert await reader.offsets_at(["T"], Position.time(now_ms - 50_000)) == {first: 5, second: 5}
+        assert await reader.offsets_at(["T"], Position.time(now_ms + 100_000)) == {first: 11, second: 10}
+
+
+async def test_offsets_at_a_position(client: Client, fill: Fill) -> None:
+    await fill("T", 11, queues=2)
+    first, second = (MessageQueue("T", "broker-a", number) for number in (0, 1))
+    async with Reader(client) as reader:
+        for position, expected in (
+            ("earliest", (0, 0)),
+            ("latest", (6, 5)),
+            (Position.offset(4), (4, 4)),
+            (Position.last(2), (4, 3)),
+            (Position.last(100), (0, 0)),
+        ):
+            assert await reader.offsets_at("T", position) == dict(zip((first, second), expected, strict=True))
 
 
 async def test_commit_without_joining_the_group(client: Client, fill: Fill) -> None:
@@ -164,8 +177,8 @@ async def test_present_returns_the_offset_of_the_first_message(
         Reader(cluster.address) as reader,
     ):
         queue = MessageQueue("T", "broker-a", 0)
-        assert await reader.offsets_of(["T"]) == {"T": {queue: (0, 10)}}
-        assert await reader.offsets_of(["T"], present=True) == {"T": {queue: (first, 10)}}
+        assert await reader.offsets(["T"]) == {queue: (0, 10)}
+        assert await reader.offsets(["T"], present=True) == {queue: (first, 10)}
 
 
 async def test_other_errors_of_a_commit_are_raised() -> None:

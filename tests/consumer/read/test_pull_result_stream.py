@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.consumer.read.range_puller import PULL_BATCH_SIZE
@@ -22,7 +23,6 @@ from rocketmq_py.errors import (
     NameServerError,
     NoQueueError,
     SqlFilterRefusedError,
-    SubscriptionError,
 )
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import BrokerData, ClusterInfo
@@ -61,7 +61,7 @@ async def pulled(reader: Reader, *ranges: OffsetRange, **options: Any) -> list[P
 
 async def test_ranges_of_several_queues(client: Client, fill: Fill) -> None:
     await fill("T", 300, queues=3)
-    queues = (await client.routes.get("T")).read_queues
+    queues = (await core_of(client).routes.get("T")).read_queues
     ranges = [
         OffsetRange(queues[0], 0, 100),
         OffsetRange(queues[1], 10, 90),
@@ -91,7 +91,7 @@ async def test_in_order_returns_ranges_one_after_the_other(
     client: Client, fill: Fill, parallel: int, max_buffered_bytes: int
 ) -> None:
     await fill("T", 600, queues=4)
-    queues = (await client.routes.get("T")).read_queues
+    queues = (await core_of(client).routes.get("T")).read_queues
     ranges = [OffsetRange(queue, start, start + 50) for start in (0, 100, 50) for queue in reversed(queues)]
     ranges.insert(3, OffsetRange(queues[0], 7, 7))
     async with Reader(client) as reader:
@@ -112,7 +112,7 @@ async def test_in_order_returns_ranges_one_after_the_other(
 
 async def test_in_order_raises_an_error_after_the_ranges_before(client: Client, fill: Fill) -> None:
     await fill("T", 100, queues=2)
-    queues = (await client.routes.get("T")).read_queues
+    queues = (await core_of(client).routes.get("T")).read_queues
     absent = MessageQueue("T", "broker-z", 0)
     ranges = [OffsetRange(queues[0], 0, 50), OffsetRange(absent, 0, 9), OffsetRange(queues[1], 0, 50)]
     got: list[PullResult] = []
@@ -185,7 +185,7 @@ async def test_invalid_arguments_and_a_closed_reader_are_rejected(client: Client
 
 async def test_cancelled_next_loses_no_result(client: Client, fill: Fill) -> None:
     await fill("T", 400, queues=2)
-    queues = (await client.routes.get("T")).read_queues
+    queues = (await core_of(client).routes.get("T")).read_queues
     async with Reader(client) as reader:
         results: list[PullResult] = []
         async with reader.pull([OffsetRange(queue, 0, 200) for queue in queues], parallel=1) as pulling:
@@ -205,7 +205,7 @@ async def test_cancelled_next_loses_no_result(client: Client, fill: Fill) -> Non
 async def test_buffer_is_bounded(client: Client, fill: Fill) -> None:
     """Pulls stop while the buffer is full. A result larger than the buffer is returned alone."""
     await fill("T", 800, queues=4)
-    queues = (await client.routes.get("T")).read_queues
+    queues = (await core_of(client).routes.get("T")).read_queues
     ranges = [OffsetRange(queue, 0, 200) for queue in queues]
     async with Reader(client) as reader:
         whole = sum(len(result.body) for result in await pulled(reader, *ranges))
@@ -227,7 +227,7 @@ async def test_buffer_is_bounded(client: Client, fill: Fill) -> None:
 async def test_taken_results_do_not_block_later_ones(in_order: bool, client: Client, fill: Fill) -> None:
     """Taken results count as buffered only until the next call."""
     await fill("T", 800, queues=4)
-    queues = (await client.routes.get("T")).read_queues
+    queues = (await core_of(client).routes.get("T")).read_queues
     ranges = [OffsetRange(queue, start, start + 100) for queue in queues for start in (0, 100)]
     async with Reader(client) as reader:
         whole = sum(len(result.body) for result in await pulled(reader, *ranges))
@@ -356,7 +356,7 @@ async def test_other_errors_are_raised_after_the_results_before() -> None:
         reader.pull([OffsetRange(QUEUE, 2, 8), OffsetRange(QUEUE, 8, 9)], parallel=1) as results,
     ):
         assert (await anext(results)).next == 4
-        with pytest.raises(SubscriptionError):
+        with pytest.raises(BrokerError, match="SUBSCRIPTION_PARSE_FAILED"):
             await anext(results)
         with pytest.raises(StopAsyncIteration):
             await anext(results)
@@ -374,7 +374,7 @@ async def test_error_is_raised_after_the_results_before_it() -> None:
         await trio.testing.wait_all_tasks_blocked(0.01)
         (result,) = await results.next_batch()
         assert result.next == 4
-        with pytest.raises(SubscriptionError):
+        with pytest.raises(BrokerError, match="SUBSCRIPTION_PARSE_FAILED"):
             await results.next_batch()
 
 

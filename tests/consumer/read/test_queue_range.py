@@ -7,10 +7,11 @@ from collections.abc import Iterable
 import pytest
 import trio.testing
 
-from rocketmq_py import Client
+from rocketmq_py import Client, Position
+from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import Reader
-from rocketmq_py.consumer.read.queue_range import first_at
+from rocketmq_py.consumer.read.queue_range import exact_offset_of
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
@@ -100,13 +101,13 @@ async def test_gaps_of_a_filter_are_not_lost() -> None:
     assert queue.pulled == [3, 7]
 
 
-async def test_single_empty_answer_does_not_end_first_at(
+async def test_single_empty_answer_does_not_end_the_search(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     """Otherwise resetting a group to a time would commit the end."""
     queue = ScriptedQueue((NO_NEW, 4, b""), (FOUND, 20, body_of(range(4, 20))), offset_at=4)
     async with scripted_cluster(queue, queues=1) as cluster, Client(cluster.address) as client:
-        assert await first_at(client, "g", QUEUE, 51) == 6
+        assert await exact_offset_of(core_of(client), "g", QUEUE, Position.time(51)) == 6
 
 
 async def test_bounds_are_limited_to_the_queue() -> None:
@@ -170,7 +171,9 @@ async def test_cancellation_at_every_await_loses_no_message(client: Client, fill
 
         async def check() -> None:
             assert offsets == list(range(len(offsets)))
-            assert all(connection.pending == 0 for connection in client.connections.open_connections())
+            assert all(
+                connection.pending == 0 for connection in core_of(client).connections.open_connections()
+            )
 
         for _ in range(20):
             await cancel_at_each_await(read, check)

@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py import Client, RpcContext, RpcHook
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.pull.queue_puller import PullResponse, PullStatus
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
@@ -21,6 +21,7 @@ from rocketmq_py.consumer.read.range_puller import PULL_BATCH_SIZE
 from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER, OnResponse, ReadAhead, SubmitPull
 from rocketmq_py.consumer.read.reader import Reader
 from rocketmq_py.errors import NoQueueError
+from rocketmq_py.hooks import RpcContext, RpcHook
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.stored_message import decode_messages

@@ -7,11 +7,11 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py import Client
+from rocketmq_py import Client, Position
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.client import Route
+from rocketmq_py.client import Route, core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer import Reader, StartPosition
+from rocketmq_py.consumer import Reader
 from rocketmq_py.consumer.read.message_stream import BUFFERED_ANSWERS, MessageStream
 from rocketmq_py.consumer.read.queue_range import QueueRange
 from rocketmq_py.errors import (
@@ -26,7 +26,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.cancelling import cancel_at_each_await
-from tests.consumer.conftest import Fill, now_ms
+from tests.consumer.conftest import Fill
 from tests.consumer.received import stored
 from tests.scripted import scripted_cluster
 
@@ -53,20 +53,20 @@ async def some_of(reading: MessageStream, count: int) -> list[int]:
 @pytest.mark.parametrize(
     ("start", "expected"),
     [
-        (StartPosition.BEGINNING, range(100)),
-        (StartPosition.END, range(0)),
-        (StartPosition.last(10), range(90, 100)),
-        (StartPosition.last(0), range(0)),
-        (StartPosition.last(1000), range(100)),
-        (StartPosition.offset(0), range(100)),
-        (StartPosition.offset(95), range(95, 100)),
-        (StartPosition.offset(1000), range(0)),
-        (StartPosition.at(0), range(100)),
-        (StartPosition.at(2**60), range(0)),
+        ("earliest", range(100)),
+        ("latest", range(0)),
+        (Position.last(10), range(90, 100)),
+        (Position.last(0), range(0)),
+        (Position.last(1000), range(100)),
+        (Position.offset(0), range(100)),
+        (Position.offset(95), range(95, 100)),
+        (Position.offset(1000), range(0)),
+        (Position.time(0), range(100)),
+        (Position.time(2**60), range(0)),
     ],
 )
 async def test_read_from_a_start_position_to_the_end(
-    reader: Reader, fill: Fill, start: StartPosition, expected: range
+    reader: Reader, fill: Fill, start: Position | str, expected: range
 ) -> None:
     await fill("T", 100)
     assert await numbers_of(reader.open("T", start=start, stop_at_end=True)) == list(expected)
@@ -74,17 +74,17 @@ async def test_read_from_a_start_position_to_the_end(
 
 async def test_start_at_a_time(reader: Reader, fill: Fill, jumping_clock: trio.testing.MockClock) -> None:
     await fill("T", 10)
-    async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
+    async with reader.open("T", start="earliest", stop_at_end=True) as messages:
         last = [message async for message in messages][-1]
     await trio.sleep(10)
     await fill("T", 10, first=10)
-    start = StartPosition.at(last.store_time_ms + 1)
+    start = Position.time(last.store_time_ms + 1)
     assert await numbers_of(reader.open("T", start=start, stop_at_end=True)) == list(range(10, 20))
 
 
 async def test_messages_of_each_queue_are_in_order(reader: Reader, fill: Fill) -> None:
     await fill("T", 500, queues=8)
-    async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
+    async with reader.open("T", start="earliest", stop_at_end=True) as messages:
         received = [message async for message in messages]
     assert sorted(int(message.body) for message in received) == list(range(500))
     for queue_id in range(8):
@@ -94,13 +94,13 @@ async def test_messages_of_each_queue_are_in_order(reader: Reader, fill: Fill) -
 
 async def test_start_at_the_last_messages_of_each_queue(reader: Reader, fill: Fill) -> None:
     await fill("T", 40, queues=4)
-    numbers = await numbers_of(reader.open("T", start=StartPosition.last(2), stop_at_end=True))
+    numbers = await numbers_of(reader.open("T", start=Position.last(2), stop_at_end=True))
     assert sorted(numbers) == list(range(32, 40))
 
 
 async def test_stop_at_end_ignores_later_messages(reader: Reader, fill: Fill) -> None:
     await fill("T", 50)
-    async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
+    async with reader.open("T", start="earliest", stop_at_end=True) as messages:
         await fill("T", 50, first=50)
         assert [int(message.body) async for message in messages] == list(range(50))
 
@@ -109,10 +109,10 @@ async def test_tags(reader: Reader, fill: Fill) -> None:
     await fill("T", 10, tags="Aa")
     await fill("T", 10, tags="BB", first=10)
     await fill("T", 10, first=20)
-    assert await numbers_of(
-        reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True, tags="BB")
-    ) == list(range(10, 20))
-    assert await numbers_of(reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True, tags="C")) == []
+    assert await numbers_of(reader.open("T", start="earliest", stop_at_end=True, tags="BB")) == list(
+        range(10, 20)
+    )
+    assert await numbers_of(reader.open("T", start="earliest", stop_at_end=True, tags="C")) == []
 
 
 async def test_read_new_messages_from_the_end(
@@ -129,16 +129,16 @@ async def test_read_new_messages_from_the_end(
         assert sorted(await some_of(messages, 2)) == [20, 21]
 
 
-@pytest.mark.parametrize("start", [StartPosition.END, StartPosition.BEGINNING, StartPosition.last(1)])
+@pytest.mark.parametrize("start", ["latest", "earliest", Position.last(1)])
 async def test_new_queue_is_read_from_its_first_message(
-    reader: Reader, broker: EmbeddedBroker, client: Client, fill: Fill, start: StartPosition
+    reader: Reader, broker: EmbeddedBroker, client: Client, fill: Fill, start: Position | str
 ) -> None:
     await fill("T", 1)
     async with reader.open("T", start=start) as messages:
-        if start != StartPosition.END:
+        if start != "latest":
             assert await some_of(messages, 1) == [0]
-        await client.brokers.create_topic(broker.broker_address, "T", queues=4)
-        await client.routes.refresh("T")
+        await core_of(client).brokers.create_topic(broker.broker_address, "T", queues=4)
+        await core_of(client).routes.refresh("T")
         await fill("T", 8, first=1)
         assert sorted(await some_of(messages, 8)) == list(range(1, 9))
 
@@ -147,14 +147,14 @@ async def test_new_queue_with_old_messages_is_read_from_the_opening_time(
     broker: EmbeddedBroker, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 4, queues=2)
-    await client.brokers.create_topic(broker.broker_address, "T", queues=1)
-    route = await client.routes.refresh("T")
+    await core_of(client).brokers.create_topic(broker.broker_address, "T", queues=1)
+    route = await core_of(client).routes.refresh("T")
     assert len(route.read_queues) == 1
     await trio.sleep(1)
-    async with Reader(client, now_ms=now_ms) as reader, reader.open("T") as messages:
+    async with Reader(client) as reader, reader.open("T") as messages:
         await trio.sleep(1)
-        await client.brokers.create_topic(broker.broker_address, "T", queues=2)
-        await client.routes.refresh("T")
+        await core_of(client).brokers.create_topic(broker.broker_address, "T", queues=2)
+        await core_of(client).routes.refresh("T")
         await fill("T", 4, first=4)
         assert sorted(await some_of(messages, 4)) == [4, 5, 6, 7]
 
@@ -169,7 +169,7 @@ async def test_queue_added_during_the_opening_is_read() -> None:
         elif request.code == RequestCode.GET_MAX_OFFSET and not held:
             held.append((connection, request))
             cluster.topics["T"] = (2, 2, 6)
-            client.routes.invalidate("T")
+            core_of(client).routes.invalidate("T")
         else:
             connection.respond(request, ResponseCode.SUCCESS, {"offset": "0"})
 
@@ -183,7 +183,7 @@ async def test_queue_added_during_the_opening_is_read() -> None:
             for connection, request in held:
                 connection.respond(request, ResponseCode.SUCCESS, {"offset": "0"})
 
-        client.on_route(let_it_go)
+        core_of(client).watch_routes(let_it_go)
         async with reader.open("T"):
             await trio.testing.wait_all_tasks_blocked(0.05)
     assert pulled == {"0", "1"}
@@ -200,9 +200,9 @@ async def test_deleted_queue_is_not_read_any_more(
     stop_at_end: bool,
 ) -> None:
     await fill("T", 2000, queues=2)
-    async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=stop_at_end) as messages:
+    async with reader.open("T", start="earliest", stop_at_end=stop_at_end) as messages:
         await trio.sleep(1)
-        await client.brokers.create_topic(broker.broker_address, "T", queues=1)
+        await core_of(client).brokers.create_topic(broker.broker_address, "T", queues=1)
         received = await some_of(messages, 1000)
         with trio.move_on_after(100):
             async for message in messages:
@@ -224,7 +224,7 @@ async def test_missing_topic_is_an_error(reader: Reader, stop_at_end: bool) -> N
         await reader.offsets("T")
 
 
-async def test_unavailable_name_server_is_an_error() -> None:
+async def test_unavailable_name_server_is_an_error(jumping_clock: trio.testing.MockClock) -> None:
     with pytest.raises(NameServerError, match="no name server answered"):
         async with Reader("127.0.0.1:1") as reader, reader.open("T"):
             pytest.fail("not reached")
@@ -233,7 +233,7 @@ async def test_unavailable_name_server_is_an_error() -> None:
 async def test_topic_without_a_readable_queue_is_an_error(
     reader: Reader, broker: EmbeddedBroker, client: Client
 ) -> None:
-    await client.brokers.create_topic(broker.broker_address, "T", queues=1, perm=2)
+    await core_of(client).brokers.create_topic(broker.broker_address, "T", queues=1, perm=2)
     with pytest.raises(NoQueueError, match="'T' has no readable queue"):
         async with reader.open("T"):
             pytest.fail("not reached")
@@ -262,16 +262,11 @@ async def test_closing_the_reader_ends_the_iteration_over_its_open_stream(
     await fill("T", 1)
     reader = Reader(address)
     await reader.start(nursery)
-    async with reader.open("T", start=StartPosition.BEGINNING) as messages:
+    async with reader.open("T", start="earliest") as messages:
         assert await some_of(messages, 1) == [0]
         await reader.aclose()
         with trio.fail_after(100), pytest.raises(ClosedError, match="the client is closed"):
             await anext(messages)
-
-
-def test_invalid_start_position_is_rejected() -> None:
-    with pytest.raises(ConfigurationError, match="value is -1; it must be 0 or more"):
-        StartPosition.last(-1)
 
 
 async def test_reader_and_stream_must_be_open(address: str, fill: Fill) -> None:
@@ -282,7 +277,7 @@ async def test_reader_and_stream_must_be_open(address: str, fill: Fill) -> None:
     async with reader:
         with pytest.raises(ConfigurationError, match="names no tag"):
             reader.open("T", tags="||")
-        reading = reader.open("T", start=StartPosition.BEGINNING)
+        reading = reader.open("T", start="earliest")
         with pytest.raises(ClosedError, match=r"async with reader.open"):
             await anext(reading)
         async with reading as messages:
@@ -302,11 +297,11 @@ async def test_offsets_of_all_queues(reader: Reader, fill: Fill) -> None:
 
 async def test_reading_joins_no_group_and_commits_nothing(reader: Reader, client: Client, fill: Fill) -> None:
     await fill("T", 10)
-    await numbers_of(reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True))
+    await numbers_of(reader.open("T", start="earliest", stop_at_end=True))
     with pytest.raises(BrokerError, match="no consumer for this group"):
-        await client.brokers.consumer_ids("TOOLS_CONSUMER", "broker-a")
+        await core_of(client).brokers.consumer_ids("TOOLS_CONSUMER", "broker-a")
     queue = MessageQueue("T", "broker-a", 0)
-    assert await client.brokers.committed_offset("TOOLS_CONSUMER", queue, zero_if_new=False) is None
+    assert await core_of(client).brokers.committed_offset("TOOLS_CONSUMER", queue, zero_if_new=False) is None
 
 
 # Bounds, errors and cancellation
@@ -348,7 +343,7 @@ def body_of(offsets: Iterable[int]) -> bytes:
 
 @asynccontextmanager
 async def scripted_reading(
-    queue: ScriptedQueue, *, stop_at_end: bool = True, start: StartPosition = StartPosition.BEGINNING
+    queue: ScriptedQueue, *, stop_at_end: bool = True, start: str = "earliest"
 ) -> AsyncIterator[MessageStream]:
     async with (
         scripted_cluster(queue, queues=1) as cluster,
@@ -394,7 +389,7 @@ async def test_stream_continues_after_the_broker_lost_messages(
     queue = ScriptedQueue(
         50, (FOUND, 52, body_of([50, 51])), (MOVED, 3, b""), (NO_NEW, 3, b""), (FOUND, 4, body_of([3]))
     )
-    async with scripted_reading(queue, stop_at_end=False, start=StartPosition.END) as messages:
+    async with scripted_reading(queue, stop_at_end=False, start="latest") as messages:
         assert await some_of(messages, 3) == [50, 51, 3]
     assert queue.pulled[:4] == [50, 52, 3, 3]
 
@@ -414,7 +409,7 @@ async def test_repeated_backward_correction_is_delayed(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = ScriptedQueue(5, *[(NO_NEW, place, b"") for place in range(4, -20, -1)])
-    async with scripted_reading(queue, stop_at_end=False, start=StartPosition.END) as messages:
+    async with scripted_reading(queue, stop_at_end=False, start="latest") as messages:
         with trio.move_on_after(29):
             await anext(messages)
         assert queue.pulled[:7] == [5, 4, 3, 2, 1, 0, 0]
@@ -442,14 +437,14 @@ async def test_queue_that_returns_to_the_route_is_continued(
         scripted_cluster(queue, queues=1) as cluster,
         Client(cluster.address) as client,
         Reader(client) as reader,
-        reader.open("T", start=StartPosition.BEGINNING, stop_at_end=stop_at_end) as messages,
+        reader.open("T", start="earliest", stop_at_end=stop_at_end) as messages,
     ):
         assert await some_of(messages, 2) == [0, 1]
         cluster.topics["T"] = (0, 0, 6)
-        await client.routes.refresh("T")
+        await core_of(client).routes.refresh("T")
         queue.answers.append((FOUND, 4, body_of([2, 3])))
         cluster.topics["T"] = (1, 1, 6)
-        await client.routes.refresh("T")
+        await core_of(client).routes.refresh("T")
         assert await some_of(messages, 2) == [2, 3]
     assert set(queue.pulled) <= {0, 2, 4}
     assert queue.pulled.count(0) == 1
@@ -481,13 +476,13 @@ async def test_stream_raises_errors_that_are_not_retriable(
         scripted_cluster(queue, queues=1) as cluster,
         Client(cluster.address) as client,
         Reader(client) as reader,
-        reader.open("T", start=StartPosition.BEGINNING) as messages,
+        reader.open("T", start="earliest") as messages,
     ):
         assert await some_of(messages, 1) == [0]
         cluster.topics["Another"] = (4, 4, 6)
-        await client.routes.get("Another")
+        await core_of(client).routes.get("Another")
         queue.answers.append((ResponseCode.SUBSCRIPTION_PARSE_FAILED, 1, b""))
-        client.connections.close(cluster.brokers["broker-a"].address)  # including the held pull
+        core_of(client).connections.close(cluster.brokers["broker-a"].address)  # including the held pull
         with pytest.raises(BrokerError, match="SUBSCRIPTION_PARSE_FAILED"):
             await anext(messages)
     assert set(queue.pulled) == {0, 1}
@@ -529,13 +524,11 @@ async def test_cancellation_at_every_await(address: str, client: Client, fill: F
         received.clear()
         async with Reader(client) as reader:
             await reader.offsets("T")
-            received.extend(
-                await numbers_of(reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True))
-            )
+            received.extend(await numbers_of(reader.open("T", start="earliest", stop_at_end=True)))
 
     async def check() -> None:
         await trio.testing.wait_all_tasks_blocked()
-        assert all(connection.pending == 0 for connection in client.connections.open_connections())
+        assert all(connection.pending == 0 for connection in core_of(client).connections.open_connections())
 
     assert await cancel_at_each_await(read, check) > 5
     assert sorted(received) == list(range(200))
@@ -571,7 +564,7 @@ async def test_iteration_without_waiting_lets_other_tasks_run(
             await trio.lowlevel.checkpoint()
 
     nursery.start_soon(other)
-    assert len(await numbers_of(reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True))) == 1000
+    assert len(await numbers_of(reader.open("T", start="earliest", stop_at_end=True))) == 1000
     assert turns > 1000 / 64
     nursery.cancel_scope.cancel()
 
@@ -595,7 +588,7 @@ async def test_tasks_that_iterate_over_a_stream_together_get_each_message_once(
     reader: Reader, fill: Fill
 ) -> None:
     await fill("T", 200)
-    async with reader.open("T", start=StartPosition.BEGINNING, stop_at_end=True) as messages:
+    async with reader.open("T", start="earliest", stop_at_end=True) as messages:
         assert sorted(await taken_by_tasks(messages, 5)) == list(range(200))
 
 

@@ -93,6 +93,11 @@ class AccessControl:
 
     def _answer_with_body(self, handle: Callable[[Command], bytes]) -> RequestHandler:
         def answer(connection: Connection, request: Command) -> None:
+            if not self.is_enabled and request.code == RequestCode.AUTH_LIST_ACL:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    "java.lang.IllegalStateException: The authorizationMetadataProvider is not configured",
+                )
             if not self.is_enabled:
                 raise Refusal(ResponseCode.SYSTEM_ERROR, "An system error occurred, please try again later.")
             connection.respond(request, ResponseCode.SUCCESS, body=handle(request))

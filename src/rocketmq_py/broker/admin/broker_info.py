@@ -29,7 +29,9 @@ _IRREGULAR_NAMES = {
     "cluster_name": "brokerClusterName",
     "short_polling_time": "shortPollingTimeMills",
 }
-_WITHOUT_JAVA_NAME = frozenset({"access_keys", "max_store_bytes", "max_store_messages", "zone_name"})
+_WITHOUT_JAVA_NAME = frozenset(
+    {"access_keys", "max_store_bytes", "max_store_messages", "profile", "zone_name"}
+)
 """Settings without a counterpart in Java's configuration. Tools cannot read or change them."""
 _READ_ONLY = frozenset(
     {

@@ -35,6 +35,14 @@ packed_peer: Callable[[str], bytes] = lru_cache(maxsize=1024)(pack_address)
 """Packs the address of a client. Fast path: cached, because each message that a client sends contains it."""
 
 
+def illegal_message(max_body_size: int, max_properties_kib: int) -> str:
+    """Return the remark that refuses a message for its size, with the limits of bodies and properties."""
+    return (
+        "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
+        f"{max_body_size}B, msg properties length limit {max_properties_kib}KB."
+    )
+
+
 class PutStatus(enum.Enum):
     """Why a message was not stored. The names are those of Java's ``PutMessageStatus``."""
 
@@ -49,10 +57,7 @@ class PutStatus(enum.Enum):
         """Return the response code and the remark for the sender."""
         match self:
             case PutStatus.MESSAGE_ILLEGAL:
-                return ResponseCode.MESSAGE_ILLEGAL, (
-                    "the message is illegal, maybe msg body or properties length not matched. msg body "
-                    f"length limit {config.max_message_size}B, msg properties length limit 32KB."
-                )
+                return ResponseCode.MESSAGE_ILLEGAL, illegal_message(config.max_message_size, 32)
             case PutStatus.WHEEL_TIMER_MSG_ILLEGAL:
                 return ResponseCode.MESSAGE_ILLEGAL, (
                     "timer message illegal, the delay time should not be bigger than the max delay "

@@ -25,6 +25,7 @@ from rocketmq_py.broker.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketmq_py.property_names import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
+    START_DELIVER_TIME,
     TIMER_DELAY_MS,
     TIMER_DELAY_SECONDS,
     TIMER_DELETE_UNIQUE_KEY,
@@ -40,6 +41,13 @@ SLOT_MS = 1000
 
 DELIVERY_TIME_PROPERTIES = frozenset({TIMER_DELAY_SECONDS, TIMER_DELAY_MS, TIMER_DELIVER_MS})
 """The properties that set a delivery time."""
+_TIME_BASES = {
+    START_DELIVER_TIME: (1, False),
+    TIMER_DELAY_SECONDS: (1000, True),
+    TIMER_DELAY_MS: (1, True),
+    TIMER_DELIVER_MS: (1, False),
+}
+"""Milliseconds of a unit, and whether the value is a delay, by property. The first one found counts."""
 
 
 class MessageScheduler:
@@ -58,6 +66,7 @@ class MessageScheduler:
     def __init__(self, config: BrokerConfig, store: MessageStore, timers: TimerMessageStore) -> None:
         self._store = store
         self._timers = timers
+        self._time_properties = _time_properties(config)
         self._levels = config.delay_levels
         # for each delay level: the due time, on trio's clock, and the commit-log offset
         self._waiting: list[deque[tuple[float, int]]] = [deque() for _ in self._levels]
@@ -73,15 +82,13 @@ class MessageScheduler:
             ProtocolError: its delay level is not a number.
         """
         level = min(message.delay_level, len(self._levels))
-        if message.is_never_delivered or (level <= 0 and not _has_delivery_time(message.properties)):
+        if message.is_never_delivered or (level <= 0 and not self._has_delivery_time(message.properties)):
             return message.append_to(self._store)
         if level <= 0:
             return self._timers.put(message)
         properties = {
             **{
-                name: value
-                for name, value in message.properties.items()
-                if name not in DELIVERY_TIME_PROPERTIES
+                name: value for name, value in message.properties.items() if name not in self._time_properties
             },
             REAL_TOPIC: message.topic,
             REAL_QUEUE_ID: str(message.queue_id),
@@ -103,6 +110,10 @@ class MessageScheduler:
             for waiting in self._waiting:
                 while waiting and waiting[0][0] <= now:
                     self._deliver(waiting.popleft()[1])
+
+    def _has_delivery_time(self, properties: Mapping[str, str]) -> bool:
+        """Return whether a message has a delivery time and has not waited for it yet."""
+        return not self._time_properties.isdisjoint(properties) and TIMER_OUT_MS not in properties
 
     def _deliver(self, commit_log_offset: int) -> None:
         stored = self._store.message_at(commit_log_offset)
@@ -151,24 +162,28 @@ class TimerMessageStore:
         self._config = config
         self._store = store
         self._now_ms = now_ms
+        self._time_properties = _time_properties(config)
+        profile = config.profile
+        self._delivers_late_now = profile is not None and profile.delays.value.beyond_is_now
         self._entries: list[_TimerEntry] = []  # a heap
         # the commit-log offset of each recall, by unique id, by slot
         self._recalled: dict[int, dict[str, int]] = {}
         self._sleep = trio.CancelScope()
 
     def put(self, message: BrokerMessage) -> StoredMessage:
-        """Store a message that has one of ``DELIVERY_TIME_PROPERTIES``, at once if it is due.
+        """Store a message that has a delivery time, at once if it is due.
 
         Raises PutError.
         """
         if not self._config.timer_wheel_enable:
             raise PutError(PutStatus.WHEEL_TIMER_NOT_ENABLE)
         now_ms = self._now_ms()
-        deliver_ms = _delivery_time(message.properties, now_ms)
+        deliver_ms = self._delivery_time(message.properties, now_ms)
         recalled_id = message.properties.get(TIMER_DELETE_UNIQUE_KEY)
-        if deliver_ms - now_ms > self._config.timer_max_delay_sec * 1000 or (
-            deliver_ms <= now_ms and recalled_id is not None
-        ):
+        is_too_late = deliver_ms - now_ms > self._config.timer_max_delay_sec * 1000
+        if is_too_late and self._delivers_late_now:
+            return message.append_to(self._store)
+        if is_too_late or (deliver_ms <= now_ms and recalled_id is not None):
             raise PutError(PutStatus.WHEEL_TIMER_MSG_ILLEGAL)
         if deliver_ms <= now_ms:
             return message.append_to(self._store)
@@ -188,6 +203,15 @@ class TimerMessageStore:
         heapq.heappush(self._entries, entry)
         self._sleep.deadline = min(self._next_due(), self._sleep.deadline)
         return stored
+
+    def _delivery_time(self, properties: Mapping[str, str], now_ms: int) -> int:
+        """Return the delivery time, epoch milliseconds. Raises PutError if it is not a number."""
+        name = next(name for name in _TIME_BASES if name in self._time_properties and name in properties)
+        scale, is_delay = _TIME_BASES[name]
+        try:
+            return int(properties[name]) * scale + (now_ms if is_delay else 0)
+        except ValueError:
+            raise PutError(PutStatus.WHEEL_TIMER_MSG_ILLEGAL) from None
 
     async def run(self) -> None:
         """Deliver messages when they are due, until cancelled."""
@@ -226,18 +250,6 @@ class TimerMessageStore:
             replace(message, topic=topic, queue_id=queue_id, properties=properties).append_to(self._store)
 
 
-def _has_delivery_time(properties: Mapping[str, str]) -> bool:
-    """Return whether a message has a delivery time and has not waited for it yet."""
-    return not DELIVERY_TIME_PROPERTIES.isdisjoint(properties) and TIMER_OUT_MS not in properties
-
-
-def _delivery_time(properties: Mapping[str, str], now_ms: int) -> int:
-    """Return the delivery time, epoch milliseconds. Raises PutError if it is not a number."""
-    try:
-        if TIMER_DELAY_SECONDS in properties:
-            return now_ms + int(properties[TIMER_DELAY_SECONDS]) * 1000
-        if TIMER_DELAY_MS in properties:
-            return now_ms + int(properties[TIMER_DELAY_MS])
-        return int(properties[TIMER_DELIVER_MS])
-    except ValueError:
-        raise PutError(PutStatus.WHEEL_TIMER_MSG_ILLEGAL) from None
+def _time_properties(config: BrokerConfig) -> frozenset[str]:
+    """Return the properties that set a delivery time on this broker."""
+    return DELIVERY_TIME_PROPERTIES if config.profile is None else config.profile.delays.value.properties

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from rocketmq_py.client.user_functions import outcome_of
+from rocketmq_py.client.user_functions import call_user_function, users_traceback
 from rocketmq_py.message import MessageQueue
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
@@ -24,18 +24,19 @@ class AssignmentListener:
             async def on_revoked(self, queues):
                 await save({queue: self.totals.pop(queue) for queue in queues})
 
-    Methods may be sync (and must then return quickly) or async. The consumer changes no other queues until
-    the method has ended. Exceptions are logged, and the change goes on. A push consumer also calls its
-    listener for the group's retry topic. It does not for queues that it pops (AllocateByBroker), which are
-    shared by all members. Kafka: ``ConsumerRebalanceListener``. Java: ``MessageQueueListener``, which is
-    called after the change.
+    Methods are async, or plain, which run in a worker thread and may block. The consumer changes no other
+    queues until the method has ended. Exceptions are logged, and the change goes on. A push consumer also
+    calls its listener for the group's retry topic. It does not for queues that it pops (AllocateByBroker),
+    which are shared by all members. Kafka: ``ConsumerRebalanceListener``. Java: ``MessageQueueListener``,
+    which is called after the change.
     """
 
     def on_assigned(self, queues: list[MessageQueue]) -> Awaitable[object] | None:
         """Prepare for newly assigned queues of a topic, before their first message is pulled.
 
         The queues already belong to the consumer, which may pause or seek them. A cancellation means that the
-        consumer is closing. :meth:`on_revoked` is called afterwards.
+        consumer is closing. :meth:`on_revoked` is called afterwards. A thread cannot be cancelled, and is
+        not waited for.
         """
 
     def on_revoked(self, queues: list[MessageQueue]) -> Awaitable[object] | None:
@@ -59,7 +60,9 @@ async def notify_listener(
     if not queues:
         return
     try:
-        await outcome_of((listen(queues),))
-    except Exception:
+        await call_user_function(listen, queues, abandon_on_cancel=True)
+    except Exception as error:  # logged
         method = getattr(listen, "__name__", "unknown")
-        logger.exception("assignment listener failed: group=%s method=%s", group, method)
+        logger.error(
+            "assignment listener failed: group=%s method=%s", group, method, exc_info=users_traceback(error)
+        )

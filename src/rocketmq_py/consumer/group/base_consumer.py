@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import attrs
 import trio
 
-from rocketmq_py.arguments import check_instances, check_not_blank
-from rocketmq_py.callables import check_callable
-from rocketmq_py.client.client import Client
-from rocketmq_py.client.config import ClientConfig, split_options
-from rocketmq_py.client.member import Member
+from rocketmq_py.arguments import check_not_blank
+from rocketmq_py.client.client import Client, Member
+from rocketmq_py.client.lifespan import from_any_thread
+from rocketmq_py.client.settings import ClientSettings, split_options
 from rocketmq_py.client.tracing import TraceDispatcher
-from rocketmq_py.consumer.group.concurrent_queries import map_concurrently
 from rocketmq_py.consumer.group.counters import CachedMessages, ConsumerCounters
 from rocketmq_py.consumer.group.health import ConsumerHealth, health_of
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
+from rocketmq_py.consumer.group.membership import FLUSH_SECONDS
 from rocketmq_py.consumer.group.statistics import ConsumerStatistics, QueueStatistics, TopicStatistics
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, check_sql_filter, subscription_of
 from rocketmq_py.consumer.group.tracing import ConsumeTraceHook
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.names import TRACE_TOPIC, check_topic
+from rocketmq_py.names import check_topic
 from rocketmq_py.protocol.subscription import ALL
-
-FLUSH_SHARE = 0.1
-"""The share of ``close_timeout`` for sending the remaining trace records."""
 
 
 class ConsumerQueues(Protocol):
@@ -49,44 +44,44 @@ class BaseConsumer(Member):
     """The settings, hooks, traces and statistics of a consumer.
 
     Args:
-        config_class: the class of the settings. It has at least the fields ``group``, ``trace`` and
+        settings_class: the class of the settings. It has at least the fields ``group``, ``trace`` and
             ``close_timeout``.
         client: see Member.
-        configs: configuration objects: one of ``config_class``, and a ClientConfig unless a client is shared.
         group: the consumer group.
-        options: fields of these classes as keywords.
-        rng: see Member.
+        options: the settings, and those of a client of its own.
     """
 
-    config: Any
+    _settings: Any
 
     def __init__(
         self,
-        config_class: type[attrs.AttrsInstance],
+        settings_class: type[attrs.AttrsInstance],
         client: str | Client | None,
         *,
-        configs: Sequence[attrs.AttrsInstance],
         group: str | None,
         options: Mapping[str, Any],
-        rng: random.Random | None,
     ) -> None:
-        own, shared = split_options(options, config_class, ClientConfig, configs=configs, group=group)
-        config: Any = config_class(**own)
-        self.config = config
-        super().__init__(client, rng, shared)
-        client = self.client
-        self.close_timeout: float = config.close_timeout
-        self._group = group = config.group
-        timeout = getattr(config, "consume_timeout", math.inf)
-        self._hooks = ConsumerHooks(group, client.client_id, client.now_ms, timeout=timeout)
+        own, shared = split_options(options, settings_class, ClientSettings, group=group)
+        self._settings = settings = settings_class(**own)
+        super().__init__(client, shared)
+        self._close_timeout: float = self._settings.close_timeout
+        self._group = group = self._settings.group
+        timeout = getattr(settings, "consume_timeout", math.inf)
+        self._hooks = ConsumerHooks(group, self._client.client_id, self._client.now_ms, timeout=timeout)
         self._counters = ConsumerCounters()
         self._final_statistics: ConsumerStatistics | None = None
         self._tracing: TraceDispatcher | None = None
-        if trace := config.trace:
-            self._tracing = TraceDispatcher(client, group, TRACE_TOPIC if trace is True else trace)
-            self._hooks.add(ConsumeTraceHook(self._tracing, client.unique_ids, client.now_ms))
+        if trace := self._settings.trace:
+            self._tracing = TraceDispatcher(self._client, group, trace)
+            self._hooks.add(ConsumeTraceHook(self._tracing, self._client.unique_ids, self._client.now_ms))
         self._announce()
 
+    @property
+    def settings(self) -> Any:
+        """The settings."""
+        return self._settings
+
+    @from_any_thread
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
         """Add a hook around the messages consumed from now on. Returns a function that removes it.
 
@@ -95,6 +90,7 @@ class BaseConsumer(Member):
         return self._hooks.add(hook)
 
     @property
+    @from_any_thread
     def statistics(self) -> ConsumerStatistics:
         """A snapshot of the consumer's counters and of its progress in each queue.
 
@@ -104,13 +100,13 @@ class BaseConsumer(Member):
             return self._final_statistics
         queues = self._consumer_queues()
         return ConsumerStatistics(
-            topics={topic: TopicStatistics.of(*values) for topic, values in self._counters.topics().items()},
+            topics={topic: TopicStatistics._of(*values) for topic, values in self._counters.topics().items()},
             queues={} if queues is None else queues.statistics(),
         )
 
     def _enable_metering(self) -> ConsumerCounters:
         """Return the counters, whose meters record from the first call of this method on."""
-        self._counters.start_metering(self.client.now_ms)
+        self._counters.start_metering(self._client.now_ms)
         return self._counters
 
     def _cached(self) -> list[CachedMessages]:
@@ -118,12 +114,13 @@ class BaseConsumer(Member):
         queues = self._consumer_queues()
         return [] if queues is None else list(queues.cached())
 
+    @from_any_thread
     def health(self) -> ConsumerHealth:
         """Return whether it can consume. For readiness probes. Does not wait, see :meth:`Client.health`.
 
         A consumer that is not open or not running is unhealthy.
         """
-        client = self.client.health()
+        client = self._client.health()
         if not self.is_open:
             return ConsumerHealth(reasons=(str(self._not_open()),), client=client)
         queues = self._consumer_queues()
@@ -144,13 +141,13 @@ class BaseConsumer(Member):
 
     async def _open(self) -> None:
         await super()._open()
-        self.nursery.start_soon(self._counters.keep_sampling)
+        self._nursery.start_soon(self._counters.keep_sampling)
         if self._tracing is not None:
-            self.nursery.start_soon(self._tracing.run)
+            self._nursery.start_soon(self._tracing.run)
 
     async def _close(self) -> None:
         if self._tracing is not None:
-            with trio.move_on_after(self.close_timeout * FLUSH_SHARE):
+            with trio.move_on_after(FLUSH_SECONDS):
                 await self._tracing.flush()
         await super()._close()
 
@@ -163,26 +160,21 @@ class GroupConsumer(BaseConsumer):
     """A consumer that subscribes to topics as a member of a group.
 
     Args:
-        config_class, client, configs, group, options, rng: see BaseConsumer.
-        now_ms: the clock for the versions of subscriptions, epoch milliseconds.
+        settings_class, client, group, options: see BaseConsumer.
     """
 
     def __init__(
         self,
-        config_class: type[attrs.AttrsInstance],
+        settings_class: type[attrs.AttrsInstance],
         client: str | Client | None,
         *,
-        configs: Sequence[attrs.AttrsInstance],
         group: str | None,
         options: Mapping[str, Any],
-        rng: random.Random | None,
-        now_ms: Callable[[], int],
     ) -> None:
-        check_callable(now_ms, "now_ms", awaited=False)
-        super().__init__(config_class, client, configs=configs, group=group, options=options, rng=rng)
-        self._now_ms = now_ms
-        self._subscriptions = Subscriptions(self.client, self._group, self._subscription_changed)
+        super().__init__(settings_class, client, group=group, options=options)
+        self._subscriptions = Subscriptions(self._client, self._group, self._subscription_changed)
 
+    @from_any_thread
     def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
         """Subscribe to a topic, or replace the filter of a subscription.
 
@@ -203,36 +195,14 @@ class GroupConsumer(BaseConsumer):
                 both are given. For a LitePullConsumer also: queues are assigned, or another consumer of the
                 client is a member of the group.
         """
-        subscription = subscription_of(check_topic(topic), tags, sql, version_ms=self._now_ms())
+        subscription = subscription_of(check_topic(topic), tags, sql, version_ms=self._client.now_ms())
         self._before_subscribing()
         self._subscriptions.put(subscription)
 
+    @from_any_thread
     def unsubscribe(self, topic: str) -> None:
         """Unsubscribe from a topic. Does nothing if it is not subscribed."""
         self._subscriptions.remove(check_topic(topic))
-
-    async def begin_offsets(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
-        """Ask the brokers for the offset of the oldest message of each queue, or the end of an empty queue.
-
-        The queues need not be assigned to this consumer. Java: ``MQAdmin.minOffset``.
-
-        Raises:
-            ClosedError: the consumer is not open.
-            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: a query failed.
-        """
-        self._check_open()
-        checked = check_instances(queues, "queues", MessageQueue)
-        return await map_concurrently(checked, self.client.brokers.min_offset)
-
-    async def end_offsets(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
-        """Ask the brokers for the end offset of each queue: that of the next message sent to it.
-
-        The queues need not be assigned to this consumer. Raises the errors of :meth:`begin_offsets`. Java:
-        ``MQAdmin.maxOffset``.
-        """
-        self._check_open()
-        checked = check_instances(queues, "queues", MessageQueue)
-        return await map_concurrently(checked, self.client.brokers.max_offset)
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Ask the brokers for the number of uncommitted messages in each queue of this consumer.
@@ -264,8 +234,8 @@ class GroupConsumer(BaseConsumer):
         """
         self._check_open()
         sql = check_not_blank(sql, "sql")
-        subscription = subscription_of(check_topic(topic), ALL, sql, version_ms=self._now_ms())
-        await check_sql_filter(self.client, self._group, subscription)
+        subscription = subscription_of(check_topic(topic), ALL, sql, version_ms=self._client.now_ms())
+        await check_sql_filter(self._client, self._group, subscription)
 
     def _reasons_not_to_consume(self) -> list[str]:
         return [] if self._subscriptions.topics else ["no topic is subscribed"]

@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.routes import Route
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import (
@@ -58,7 +58,7 @@ class BrokerAssignments:
             logged.
     """
 
-    def __init__(self, client: Client, group: str, strategy_name: str, *, can_pop: bool = False) -> None:
+    def __init__(self, client: ClientCore, group: str, strategy_name: str, *, can_pop: bool = False) -> None:
         self._can_pop = can_pop
         self._client = client
         self._group = group

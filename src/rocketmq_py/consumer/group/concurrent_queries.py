@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.remoting.nurseries import open_nursery
@@ -49,7 +49,7 @@ async def map_concurrently(
 
 
 async def query_lag(
-    client: Client,
+    client: ClientCore,
     queues: Iterable[MessageQueue],
     committed: Callable[[MessageQueue], Awaitable[int | None]],
 ) -> Mapping[MessageQueue, int]:

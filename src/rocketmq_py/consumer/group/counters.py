@@ -12,6 +12,7 @@ import trio
 
 from rocketmq_py.consumer.group.meter import ConsumeMeter
 from rocketmq_py.error_texts import one_line
+from rocketmq_py.errors import FlowControlError, RocketMQError
 from rocketmq_py.protocol.bodies import ConsumeStatus
 
 SAMPLE_SECONDS = 10.0
@@ -52,6 +53,9 @@ class TopicCounters:
         done: messages acknowledged.
         failed: messages whose handler failed, once per failure.
         sent_back: messages returned to a broker.
+        dead_letters: messages that became dead letters of the group, by the topic that they were sent to.
+        cut_off: messages whose handler was running when the consumer stopped waiting for it.
+        throttled: pulls and pops that were refused by flow control.
         last_error: the last error of a handler or a pull, and its time on trio's clock. None without one.
         meter: records durations. None without metrics.
     """
@@ -65,8 +69,16 @@ class TopicCounters:
     done: int = 0
     failed: int = 0
     sent_back: int = 0
+    dead_letters: int = 0
+    cut_off: int = 0
+    throttled: int = 0
     last_error: tuple[str, float] | None = attrs.field(default=None, eq=False)
     meter: ConsumeMeter | None = attrs.field(default=None, eq=False)
+
+    def note_failed_pull(self, error: RocketMQError) -> None:
+        """Note the error of a pull or pop, and count it if the rate was limited."""
+        self.throttled += isinstance(error, FlowControlError)
+        self.note_error(error)
 
     def note_error(self, error: BaseException) -> None:
         """Note the error of a handler or a pull."""

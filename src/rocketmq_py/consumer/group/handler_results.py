@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import attrs
 
-from rocketmq_py.arguments import not_negative
+from rocketmq_py.arguments import check_number, not_negative, seconds_or_none
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.message import MAX_DELAY_LEVEL
+from rocketmq_py.message import DELAY_LEVEL_NAMES, MAX_DELAY_LEVEL
 
 Value = TypeVar("Value")
 
@@ -18,6 +18,19 @@ FIRST_DELAY_LEVEL = 3
 """The default delay level after the first failure of a message. Each further failure adds 1."""
 DEAD_LETTER = -1
 """The delay level that moves a message to the group's dead letter topic without further retries."""
+_SECONDS_OF_UNIT = {"s": 1.0, "m": 60.0, "h": 3600.0}
+DELAY_SECONDS = (0.0, *[float(name[:-1]) * _SECONDS_OF_UNIT[name[-1]] for name in DELAY_LEVEL_NAMES])
+"""The seconds of each delay level in a broker's default settings. Clients cannot query other settings."""
+
+
+def delay_seconds(delay_level: int, failures: int) -> float:
+    """Return the time until a message is delivered again, with the times of a broker's default settings.
+
+    Args:
+        delay_level: the delay level. For 0 the delay grows with the number of failures.
+        failures: the number of earlier failures.
+    """
+    return DELAY_SECONDS[delay_level or min(FIRST_DELAY_LEVEL + failures, MAX_DELAY_LEVEL)]
 
 
 def _delay_level(_: object, attribute: attrs.Attribute[Any], value: int) -> None:
@@ -54,8 +67,8 @@ class ConsumeLater(ConsumeResult):
     done: int = attrs.field(default=0, validator=not_negative)
 
 
-def _seconds(_: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
-    if value is not None and not 0 <= value < math.inf:
+def _finite_or_none(_: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
+    if value is not None and not 0 <= check_number(value, attribute.name) < math.inf:
         raise ConfigurationError(f"{attribute.name} is {value!r}; it must be a finite number, 0 or more")
 
 
@@ -73,7 +86,7 @@ class Suspend(ConsumeResult):
         ConfigurationError: ``seconds`` is negative or infinite.
     """
 
-    seconds: float | None = attrs.field(default=None, validator=_seconds)
+    seconds: float | None = attrs.field(default=None, converter=seconds_or_none, validator=_finite_or_none)
 
 
 @attrs.frozen
@@ -97,7 +110,7 @@ class RollbackOffset(ConsumeResult):
         ConfigurationError: ``seconds`` is negative or infinite.
     """
 
-    seconds: float | None = attrs.field(default=None, validator=_seconds)
+    seconds: float | None = attrs.field(default=None, converter=seconds_or_none, validator=_finite_or_none)
 
 
 @attrs.frozen

@@ -15,9 +15,9 @@ from typing import Final
 import attrs
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLog
-from rocketmq_py.errors import ConfigurationError, LocalOffsetsError, ProtocolError, RocketMQError
+from rocketmq_py.errors import ConfigurationError, ProtocolError, RocketMQError, StoreError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ResetOffsets
 
@@ -35,14 +35,14 @@ def default_folder() -> Path:
     return Path.home() / ".rocketmq_offsets"
 
 
-def offsets_path(folder: Path, client: Client, group: str) -> Path:
+def offsets_path(folder: Path, client: ClientCore, group: str) -> Path:
     """Return the path of a group's offset file: ``folder/address@instance/group/offsets.json``.
 
     The path does not depend on the process, so that a restarted process finds the file again. Characters
     that Windows refuses in names, such as the colons of an IPv6 address, are escaped as ``=`` and two hex
     digits.
     """
-    config = client.config
+    config = client.settings
     unit = f"@{config.unit_name}" if config.unit_name else ""
     owner = f"{client.host}@{config.instance_name or DEFAULT_INSTANCE}{unit}"
     return folder / _escaped(owner) / _escaped(client.namespace.wrap_group(group)) / "offsets.json"
@@ -76,13 +76,10 @@ class OffsetFile:
 
     Args:
         path: the file.
-        discard_damaged: whether to rename damaged files and start without offsets, if the backup is damaged
-            as well.
     """
 
-    def __init__(self, path: Path, *, discard_damaged: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._discard_damaged = discard_damaged
         self._backup = path.with_name(f"{path.name}.bak")
         self._temporary = path.with_name(f"{path.name}.tmp")
         self._ownership = _ownerships.setdefault(path, _Ownership())
@@ -99,8 +96,7 @@ class OffsetFile:
         """Return the offsets in the file, or in its backup. Empty if there is no file.
 
         Raises:
-            LocalOffsetsError: neither the file nor its backup can be read. If their content is damaged, this
-                is raised only without ``discard_damaged``.
+            StoreError: neither the file nor its backup can be read.
         """
         reasons: dict[Path, OSError | ProtocolError] = {}
         for path in (self.path, self._backup):
@@ -118,20 +114,11 @@ class OffsetFile:
                     )
                 return dict(offsets)
         if reasons:
-            self._discard(reasons)
+            raise StoreError(
+                f"local offsets cannot be read ({_text(reasons)}); repair or remove these files. Without "
+                "them, the consumer starts at its consume_from"
+            )
         return {}
-
-    def _discard(self, reasons: Mapping[Path, OSError | ProtocolError]) -> None:
-        """Rename the damaged files, or raise LocalOffsetsError. Files that cannot be read may be intact."""
-        if not self._discard_damaged or not all(isinstance(one, ProtocolError) for one in reasons.values()):
-            raise LocalOffsetsError(_text(reasons))
-        for path in reasons:
-            os.replace(path, path.with_name(f"{path.name}.damaged"))
-        self._is_readable = True
-        logger.warning(
-            "discarded damaged local offsets (%s); the files now end in .damaged, and the consumer starts at "
-            "its consume_from", _text(reasons),
-        )  # fmt: skip
 
     def write(self, offsets: Mapping[MessageQueue, int], number: int) -> None:
         """Replace the offsets in the file.
@@ -190,16 +177,13 @@ class LocalOffsetStore:
         group: the consumer group.
         path: the offset file.
         interval: seconds between two commits, for log lines.
-        discard_damaged: whether to start without offsets if the file and its backup are damaged.
     """
 
-    def __init__(
-        self, client: Client, group: str, path: Path, *, interval: float, discard_damaged: bool = False
-    ) -> None:
+    def __init__(self, client: ClientCore, group: str, path: Path, *, interval: float) -> None:
         self._interval = interval
         self._namespace = client.namespace
         self._group = group
-        self._file = OffsetFile(path, discard_damaged=discard_damaged)
+        self._file = OffsetFile(path)
         self._offsets: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, int] = {}
         self._commits = 0
@@ -210,7 +194,7 @@ class LocalOffsetStore:
 
         Raises:
             ConfigurationError: another open consumer of this process uses the file.
-            LocalOffsetsError: neither the file nor its backup can be read.
+            StoreError: neither the file nor its backup can be read.
         """
         path = self._file.path
         if path in _open_paths:

@@ -8,11 +8,11 @@ from typing import Final
 
 import trio
 
-from rocketmq_py.client.client import Client
-from rocketmq_py.consumer.config import ConsumeFrom
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.consumer.group.subscriptions import filter_of
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.position import Position, PositionKind
 from rocketmq_py.protocol.bodies import (
     ConsumeFromWhere,
     ConsumerConnection,
@@ -25,11 +25,12 @@ from rocketmq_py.protocol.headers import GetConsumerConnectionListRequest
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
-DRAIN_SHARE = 0.5
-COMMIT_SHARE = 0.3
-UNREGISTER_SHARE = 0.15
-"""Shares of ``close_timeout``: to wait for running handlers, to commit, and to unregister from the brokers.
-The rest is left for trace records and for the client, which closes after the consumer."""
+COMMIT_SECONDS = 1.5
+UNREGISTER_SECONDS = 0.75
+FLUSH_SECONDS = 0.5
+"""Maximum seconds to commit, to unregister from the brokers, and to send the remaining trace records."""
+LEAVE_SECONDS = 3.0
+"""Maximum seconds for all of them together, and for the client, which closes after the consumer."""
 
 SETTLE_SECONDS = 2.0
 """Seconds to wait after a change in a group before subscriptions are compared. The other members may be about
@@ -39,9 +40,10 @@ MAX_REMEMBERED_DIFFERENCES = 100
 """The number of different warnings after which a consumer logs no more. Each is logged once."""
 
 _CONSUME_FROM_WHERE = {
-    ConsumeFrom.LAST: ConsumeFromWhere.LAST_OFFSET,
-    ConsumeFrom.FIRST: ConsumeFromWhere.FIRST_OFFSET,
-    ConsumeFrom.TIMESTAMP: ConsumeFromWhere.TIMESTAMP,
+    PositionKind.LATEST: ConsumeFromWhere.LAST_OFFSET,
+    PositionKind.EARLIEST: ConsumeFromWhere.FIRST_OFFSET,
+    PositionKind.TIME: ConsumeFromWhere.TIMESTAMP,
+    PositionKind.AGO: ConsumeFromWhere.TIMESTAMP,
 }
 
 
@@ -63,11 +65,11 @@ class Membership:
 
     def __init__(
         self,
-        client: Client,
+        client: ClientCore,
         group: str,
         subscriptions: Mapping[str, SubscriptionData],
         consume_type: ConsumeType,
-        consume_from: ConsumeFrom,
+        consume_from: Position,
         *,
         model: MessageModel = MessageModel.CLUSTERING,
         members_changed: Callable[[], None] | None = None,
@@ -89,7 +91,7 @@ class Membership:
             group_name=self._group,
             consume_type=self._consume_type,
             message_model=self._model,
-            consume_from_where=_CONSUME_FROM_WHERE[self._consume_from],
+            consume_from_where=_CONSUME_FROM_WHERE[self._consume_from.kind],
             subscription_data_set=tuple(self._subscriptions.values()),
         )
 
@@ -111,7 +113,7 @@ class Membership:
             return
         self.check_sole_member()
         self._client.heartbeats.add_consumer(self._group, self.describe)
-        self._client.on_members_changed(self._group, self._report_change)
+        self._client.watch_members(self._group, self._report_change)
         self.joined.set()
 
     async def keep_comparing_subscriptions(self) -> None:
@@ -132,27 +134,26 @@ class Membership:
 
     async def leave(
         self,
-        close_timeout: float,
         commit: Callable[[], Awaitable[None]] | None = None,
         *,
-        commit_share: float = COMMIT_SHARE,
+        commit_seconds: float = COMMIT_SECONDS,
     ) -> None:
         """Commit offsets or acknowledge messages, then unregister, so that the brokers reassign the queues.
 
-        Shielded from cancellation, and bounded by shares of ``close_timeout``. The consumer leaves even if
-        ``commit`` times out or raises. If unregistering times out it continues while the client is open.
+        Shielded from cancellation. The consumer leaves even if ``commit`` takes longer than
+        ``commit_seconds`` or raises. If unregistering times out it continues while the client is open.
         """
         is_member = self.joined.is_set()
         if is_member:
-            self._client.on_members_changed(self._group, None)
+            self._client.watch_members(self._group, None)
         try:
             if commit is not None:
-                with trio.move_on_after(close_timeout * commit_share, shield=True):
+                with trio.move_on_after(commit_seconds, shield=True):
                     await commit()
         finally:
             if is_member:
                 self.joined = trio.Event()
-                with trio.move_on_after(close_timeout * UNREGISTER_SHARE, shield=True):
+                with trio.move_on_after(UNREGISTER_SECONDS, shield=True):
                     await self._client.heartbeats.remove_consumer(self._group)
 
 
@@ -163,7 +164,7 @@ class _SubscriptionComparison:
     different subscriptions therefore lose messages.
     """
 
-    def __init__(self, client: Client, group: str) -> None:
+    def __init__(self, client: ClientCore, group: str) -> None:
         self._client = client
         self._group = group
         self._logged: set[str] = set()

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
-from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.errors import NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.position import Position, PositionKind
 from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
@@ -85,7 +85,7 @@ class RemoteOffsetStore:
         group: the consumer group.
     """
 
-    def __init__(self, client: Client, group: str) -> None:
+    def __init__(self, client: ClientCore, group: str) -> None:
         self._client = client
         self._group = group
         self._retry_logs = RetryLogs(logger, "offset commit", "broker", group=group)
@@ -152,14 +152,19 @@ class RemoteOffsetStore:
         for queue in self._offsets if queues is None else queues:
             if recommits or not self._is_current(self._committed, queue):
                 changed.setdefault(queue.broker_name, []).append(queue)
-        for broker_name, broker_queues in changed.items():
-            try:
-                for queue in broker_queues:
-                    await self._commit_oneway(queue)
-            except RocketMQError as error:
-                self._retry_logs.failed(broker_name, error, queues=len(broker_queues))
-            else:
-                self._retry_logs.succeeded(broker_name)
+        async with open_nursery() as nursery:
+            # A broker that cannot be reached must not delay the commits to the others.
+            for broker_name, broker_queues in changed.items():
+                nursery.start_soon(self._commit_to_broker, broker_name, broker_queues)
+
+    async def _commit_to_broker(self, broker_name: str, queues: Sequence[MessageQueue]) -> None:
+        try:
+            for queue in queues:
+                await self._commit_oneway(queue)
+        except RocketMQError as error:
+            self._retry_logs.failed(broker_name, error, queues=len(queues))
+        else:
+            self._retry_logs.succeeded(broker_name)
 
     async def _commit_oneway(self, queue: MessageQueue) -> None:
         offset = self._offsets.get(queue)
@@ -243,37 +248,53 @@ class RemoteOffsetStore:
             return None  # neither the master nor a replica is in the route
 
 
-async def starting_offset(
-    client: Client,
-    offsets: OffsetStore,
-    queue: MessageQueue,
-    consume_from: ConsumeFrom,
-    timestamp_ms: int,
-) -> int:
-    """Return the offset at which to start a queue. Java: ``RebalancePushImpl.computePullFromWhere``.
+class StartingOffsets:
+    """The offsets at which a consumer starts its queues. Java: ``RebalancePushImpl.computePullFromWhere``.
 
     A committed offset wins over ``consume_from``. Brokers that still have the first message of a queue in
-    memory answer 0 to new groups, so that no message of a newly created queue is missed. Under TIMESTAMP they
+    memory answer 0 to new groups, so that no message of a newly created queue is missed. Under a time they
     are asked not to, unlike in Java, since a timestamp leaves no such gap. 4.x brokers answer 0 anyway.
+
+    The offset at which a queue was started is kept until the group has committed one. Otherwise a queue that
+    is started again would skip the messages in between, for example under "latest" after its broker was away.
 
     Args:
         client: sends the requests.
         offsets: the committed offsets.
-        queue: the queue.
-        consume_from: where a new group starts. For the group's retry topic, LAST means its first message and
-            TIMESTAMP its end, as in Java.
-        timestamp_ms: the time for ConsumeFrom.TIMESTAMP, epoch milliseconds.
-
-    Raises the errors of ``BrokerCalls``.
+        consume_from: where a new group starts, of the kinds EARLIEST, LATEST and TIME. For the group's retry
+            topic, LATEST means its first message and TIME its end, as in Java.
     """
-    offset = await offsets.read(queue, zero_if_new=consume_from is not ConsumeFrom.TIMESTAMP)
-    if offset is not None:
-        return offset
-    is_retry = queue.topic.startswith(RETRY_PREFIX)
-    if consume_from is ConsumeFrom.FIRST:
-        return 0  # the broker corrects it if that message has expired
-    if consume_from is ConsumeFrom.LAST:
-        return 0 if is_retry else await client.brokers.max_offset(queue)
-    if is_retry:
-        return await client.brokers.max_offset(queue)
-    return await client.brokers.offset_at(queue, timestamp_ms)
+
+    def __init__(self, client: ClientCore, offsets: OffsetStore, consume_from: Position) -> None:
+        self._client = client
+        self._offsets = offsets
+        self._consume_from = consume_from
+        self._chosen: dict[MessageQueue, int] = {}
+
+    async def of(self, queue: MessageQueue) -> int:
+        """Return the offset at which to start a queue. Raises the errors of ``BrokerCalls``."""
+        zero_if_new = self._consume_from.kind is not PositionKind.TIME
+        committed = await self._offsets.read(queue, zero_if_new=zero_if_new)
+        if committed:
+            self._chosen.pop(queue, None)
+            return committed
+        # Brokers correct a 0 if that message has expired. They may also answer it to a new group.
+        start = self._chosen.get(queue)
+        if start is None:
+            is_zero = committed is not None or self._consume_from == Position.earliest
+            chosen = 0 if is_zero else await self._offset_of_new_group(queue)
+            start = self._chosen.setdefault(queue, chosen)  # another task may have chosen meanwhile
+        return start
+
+    def moved(self, queue: MessageQueue, offset: int) -> None:
+        """Start the queue at ``offset`` if it is started again before the group has committed an offset."""
+        self._chosen[queue] = offset
+
+    async def _offset_of_new_group(self, queue: MessageQueue) -> int:
+        brokers = self._client.brokers
+        is_retry = queue.topic.startswith(RETRY_PREFIX)
+        if self._consume_from == Position.latest:
+            return 0 if is_retry else await brokers.max_offset(queue)
+        if is_retry:
+            return await brokers.max_offset(queue)
+        return await brokers.offset_at(queue, self._consume_from.value)

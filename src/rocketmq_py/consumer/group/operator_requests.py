@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -58,13 +58,16 @@ class OperatorRequests:
         queues: returns the state of each pulled queue.
         popped: returns the state of each popped queue.
         offsets: returns the offset of each queue up to which all messages are acknowledged.
+        pull_again: ends the held pulls of a topic and sends new ones. Brokers that reset offsets by
+            themselves answer the next pull with the new offset, and ``admin.offsets.reset`` asks members for
+            their offsets after a reset, so that they pull at once.
         reset: moves the consumer to these offsets. None if operators cannot reset its offsets.
         consume: handles one message and returns the outcome. None if the consumer has no handler.
     """
 
     def __init__(
         self,
-        client: Client,
+        client: ClientCore,
         group: str,
         *,
         describe: Callable[[], ConsumerData],
@@ -74,6 +77,7 @@ class OperatorRequests:
         queues: Callable[[], Mapping[MessageQueue, ProcessQueueInfo]] = dict,
         popped: Callable[[], Mapping[MessageQueue, PopQueueInfo]] = dict,
         offsets: Callable[[], Mapping[MessageQueue, int]] = dict,
+        pull_again: Callable[[str], None] | None = None,
         reset: Callable[[Mapping[MessageQueue, int]], Awaitable[None]] | None = None,
         consume: Callable[[ReceivedMessage], Awaitable[ConsumeMessageDirectlyResult]] | None = None,
     ) -> None:
@@ -88,6 +92,7 @@ class OperatorRequests:
         self._queues = queues
         self._popped = popped
         self._offsets = offsets
+        self._pull_again = pull_again
         self._reset_to = reset
         self._consume = consume
 
@@ -130,6 +135,8 @@ class OperatorRequests:
         offsets = {self._on_wire(queue): offset for queue, offset in self._offsets().items()}
         of_topic = {queue: offset for queue, offset in offsets.items() if queue.topic == header.topic}
         connection.respond(request, ResponseCode.SUCCESS, body=ConsumerOffsets(of_topic).encode())
+        if self._pull_again is not None:
+            self._pull_again(self._client.namespace.unwrap_topic(header.topic))
         return True
 
     def _get_running_info(self, connection: Connection, request: Command) -> bool:

@@ -9,9 +9,9 @@ from typing import Final
 
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
-from rocketmq_py.consumer.config import LOCK_INTERVAL, LOCK_MAX_LIVE_TIME
+from rocketmq_py.consumer.settings import LOCK_INTERVAL, LOCK_MAX_LIVE_TIME
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.remoting.nurseries import open_nursery
@@ -21,6 +21,7 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 BROKER_LOCK_MAX_LIVE_TIME = 2 * LOCK_MAX_LIVE_TIME
 REFUSED_SECONDS = 0.5
 """Seconds until the next request for a lock that another member holds."""
+RECONNECT_SECONDS = 0.1
 FAILED_SECONDS = 3.0
 """Seconds until the next request after the broker did not answer."""
 GATHER_SECONDS = 0.01
@@ -75,7 +76,7 @@ class QueueLock:
         self._exclusive_until = -math.inf
         # The same for the case that the broker granted a request whose response was lost.
         self._possibly_locked_until = -math.inf
-        self._was_refused = False
+        self._refused_at: float | None = None  # since then another member has held it
         self._changed = trio.lowlevel.ParkingLot()
 
     @property
@@ -119,7 +120,13 @@ class QueueLock:
         was_held = self.is_held
         had_expired = -math.inf < self._exclusive_until <= trio.current_time()
         self.locked_at = requested_at
-        self._was_refused = False
+        if self._refused_at is not None:
+            logger.info(
+                "queue lock obtained: topic=%s broker=%s queue=%d after=%.1fs",
+                self.queue.topic, self.queue.broker_name, self.queue.queue_id,
+                trio.current_time() - self._refused_at,
+            )  # fmt: skip
+            self._refused_at = None
         self._held_until = requested_at + self._max_live_time
         self._exclusive_until = requested_at + self._broker_max_live_time
         self.request_at = requested_at + self._interval
@@ -140,11 +147,12 @@ class QueueLock:
                 "queue lock lost: topic=%s broker=%s queue=%d; another member has locked the queue", *place
             )
             self.on_lost()
-        elif not self._was_refused:
+        elif self._refused_at is None:
             logger.info(
                 "waiting for queue lock: topic=%s broker=%s queue=%d; another member holds it", *place
             )
-        self._was_refused = True
+        if self._refused_at is None:
+            self._refused_at = trio.current_time()
 
 
 class QueueLocks:
@@ -155,7 +163,7 @@ class QueueLocks:
         group: the consumer group.
     """
 
-    def __init__(self, client: Client, group: str) -> None:
+    def __init__(self, client: ClientCore, group: str) -> None:
         self._client = client
         self._group = group
         self._retry_logs = RetryLogs(logger, "queue lock", "broker", group=group)
@@ -209,9 +217,11 @@ class QueueLocks:
         try:
             locked = await self._client.brokers.lock(self._group, self._client.client_id, broker_name, queues)
         except RocketMQError as error:
-            self._retry_logs.failed(broker_name, error, queues=len(queues), retry_in=FAILED_SECONDS)
+            # A request waits for a broker that cannot be reached.
+            pause = RECONNECT_SECONDS if error.not_reached else FAILED_SECONDS
+            self._retry_logs.failed(broker_name, error, queues=len(queues), retry_in=pause)
             for lock in locks:
-                lock.request_at = trio.current_time() + FAILED_SECONDS
+                lock.request_at = trio.current_time() + pause
             return
         finally:
             for lock in locks:

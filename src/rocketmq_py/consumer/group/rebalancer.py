@@ -8,10 +8,10 @@ from typing import Final
 
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.allocation import AllocateByBroker, AllocateStrategy
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.client.routes import Route
-from rocketmq_py.consumer.allocation import AllocateByBroker, AllocateStrategy
 from rocketmq_py.consumer.group.broker_assignment import BrokerAssignments, TopicAssignment
 from rocketmq_py.errors import (
     NameServerError,
@@ -23,6 +23,8 @@ from rocketmq_py.names import RETRY_PREFIX
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
+SLOW_LOOKUP_SECONDS = 0.3
+"""Seconds after which the topics whose routes are known are rebalanced before the others."""
 FIRST_RETRY_SECONDS = 1.0
 """Seconds until the next round after an incomplete one. Doubled after each further incomplete round."""
 
@@ -45,11 +47,15 @@ class Rebalancer:
         assign: changes the member's queues of a topic to those that it is called with.
         assign_popped: the same for the queues that the member pops from. Called only for topics whose queues
             brokers assign. None if the member cannot pop.
+
+    Attributes:
+        is_alone: whether the group had no other member when queues were last allocated. If brokers assign
+            them, whether this member had all queues of each topic. Popped queues belong to all members.
     """
 
     def __init__(
         self,
-        client: Client,
+        client: ClientCore,
         group: str,
         *,
         allocate: AllocateStrategy | None,
@@ -74,6 +80,9 @@ class Rebalancer:
         self._assign_popped = assign_popped
         self._wake_up = trio.Event()
         self._must_send_heartbeat = True
+        self.is_alone: bool = True
+        # For each topic of this round whose queues brokers assign: whether this member has all of them.
+        self._has_all_queues: list[bool] = []
         self._name_server_log = RetryLog(logger, "route lookup", group=group)
         self._topic_logs = RetryLogs(logger, "route lookup", "topic", group=group)
         self._assignment_logs = RetryLogs(logger, "queue assignment", "topic", group=group)
@@ -107,7 +116,11 @@ class Rebalancer:
     async def _round(self) -> bool:
         """Rebalance all topics. Return whether the round was complete."""
         topics = list(self._topics())
-        routes = await self._routes(topics)
+        known = [topic for topic in topics if self._is_known(topic)]
+        if 0 < len(known) < len(topics):
+            routes = await self._routes_after_known(known, topics)
+        else:
+            routes = await self._routes(topics)
         # Changes reported from here on start another round.
         self._wake_up = trio.Event()
         if any(topic not in topics for topic in self._topics()):
@@ -118,13 +131,32 @@ class Rebalancer:
             await self._client.heartbeats.send()
         members = _MemberQueries(self._client, self._group, self._member_logs)
         is_complete = len(routes) == len(topics)
+        self._has_all_queues = []
         for route in routes:
             is_complete &= await self._rebalance(route, members)
+        if self._has_all_queues:
+            self.is_alone = all(self._has_all_queues)
         for topic in [topic for topic in self._assigned() if topic not in self._topics()]:
             await self._assign(topic, ())
             if self._assign_popped is not None:
                 self._assign_popped(topic, ())
         return is_complete
+
+    def _is_known(self, topic: str) -> bool:
+        route = self._client.routes.get_nowait(topic)
+        return route is not None and not route.is_default
+
+    async def _routes_after_known(self, known: Sequence[str], topics: Sequence[str]) -> list[Route]:
+        """Return the routes of all topics. If that takes long, rebalance the known topics meanwhile.
+
+        Lookups wait for name servers that cannot be reached.
+        """
+        with trio.move_on_after(SLOW_LOOKUP_SECONDS):
+            return await self._routes(topics)
+        members = _MemberQueries(self._client, self._group, self._member_logs)
+        for route in await self._routes(known):
+            await self._rebalance(route, members)
+        return await self._routes(topics)
 
     async def _routes(self, topics: Sequence[str]) -> list[Route]:
         """Return the routes of the topics. Topics without one are logged and left out."""
@@ -132,7 +164,7 @@ class Rebalancer:
         unanswered: NameServerError | None = None
         for topic in topics:
             route = self._client.routes.get_nowait(topic)
-            if route is None or route.is_default:
+            if route is None or not self._is_known(topic):
                 if unanswered is not None:
                     continue  # the name servers are unreachable, so further lookups would fail too
                 try:
@@ -150,9 +182,9 @@ class Rebalancer:
             self._topic_logs.succeeded(topic)
             routes.append(route)
         if unanswered is not None:
-            known = ",".join([topic for topic in topics if not topic.startswith(RETRY_PREFIX)])
+            names = ",".join([topic for topic in topics if not topic.startswith(RETRY_PREFIX)])
             addresses = self._client.name_servers.addresses
-            self._name_server_log.failed(unanswered, topics=known, name_servers=addresses)
+            self._name_server_log.failed(unanswered, topics=names, name_servers=addresses)
         return routes
 
     async def _rebalance(self, route: Route, members: _MemberQueries) -> bool:
@@ -190,6 +222,9 @@ class Rebalancer:
                 return None
             else:
                 self._assignment_logs.succeeded(route.topic)
+        if assigned is not None:
+            has_all = len(assigned.pulled) == len(route.read_queues)
+            self._has_all_queues.append(bool(assigned.popped) or has_all)
         if assigned:
             return assigned
         # An empty assignment from a broker also means that it does not know this member yet.
@@ -200,21 +235,26 @@ class Rebalancer:
             return None
         if assigned is not None:
             return assigned
+        self.is_alone = len(client_ids) == 1
         return TopicAssignment(allocate(self._group, self._client.client_id, route.read_queues, client_ids))
 
 
 class _MemberQueries:
     """Queries brokers for the members of the group, each broker at most once a round."""
 
-    def __init__(self, client: Client, group: str, logs: RetryLogs) -> None:
+    def __init__(self, client: ClientCore, group: str, logs: RetryLogs) -> None:
         self._client = client
         self._group = group
         self._logs = logs
         self._answers: dict[str, Sequence[str]] = {}
 
     async def client_ids(self, route: Route) -> Sequence[str]:
-        """Return the members' client ids, sorted, from the first broker of the route that has any."""
-        for broker_name in sorted(route.brokers):
+        """Return the members' client ids, sorted, from the first broker of the route that has any.
+
+        Brokers that cannot be reached come last.
+        """
+        is_unreachable = self._client.brokers.is_unreachable
+        for broker_name in sorted(route.brokers, key=lambda name: (is_unreachable(name), name)):
             client_ids = self._answers.get(broker_name)
             if client_ids is None:
                 client_ids = self._answers[broker_name] = await self._query(broker_name)

@@ -44,6 +44,10 @@ class TopicStatistics:
         failed_last_hour: the same for the last hour.
         sent_back: messages returned to a broker, for redelivery or as dead letters. For a pop consumer, also
             those whose redelivery time was changed.
+        dead_letters: messages that became dead letters of the group, also after their last failed delivery.
+            They count for the topic that they were sent to, not for the retry topic.
+        cut_off: messages whose handler was cancelled, or abandoned in its thread, when the consumer ended.
+            They are delivered again.
         pulled_per_second: messages received.
         pull_seconds: mean time of a pull that returned messages, including the wait at the broker.
         handled_per_second: messages acknowledged.
@@ -58,6 +62,8 @@ class TopicStatistics:
     failed: int
     failed_last_hour: int
     sent_back: int
+    dead_letters: int
+    cut_off: int
     pulled_per_second: float
     pull_seconds: float
     handled_per_second: float
@@ -65,7 +71,7 @@ class TopicStatistics:
     handle_seconds: float
 
     @classmethod
-    def of(cls, counters: TopicCounters, status: ConsumeStatus) -> Self:
+    def _of(cls, counters: TopicCounters, status: ConsumeStatus) -> Self:
         """Return the statistics for a topic's counters and current rates."""
         return cls(
             pulled=counters.pulled,
@@ -74,6 +80,8 @@ class TopicStatistics:
             failed=counters.failed,
             failed_last_hour=status.consume_failed_msgs,
             sent_back=counters.sent_back,
+            dead_letters=counters.dead_letters,
+            cut_off=counters.cut_off,
             pulled_per_second=status.pull_tps,
             pull_seconds=status.pull_rt / 1000,
             handled_per_second=status.consume_ok_tps,
@@ -85,7 +93,8 @@ class TopicStatistics:
         return (
             f"pulled {self.pulled} ({self.pulled_per_second:.1f}/s, {self.pull_seconds * 1000:.1f} ms), "
             f"handled {self.handled} ({self.handled_per_second:.1f}/s, {self.handle_seconds * 1000:.1f} ms), "
-            f"failed {self.failed}, redelivered {self.redelivered}, sent back {self.sent_back}"
+            f"failed {self.failed}, redelivered {self.redelivered}, sent back {self.sent_back}, "
+            f"dead letters {self.dead_letters}"
         )
 
 
@@ -181,6 +190,16 @@ class ConsumerStatistics:
         return sum(topic.sent_back for topic in self.topics.values())
 
     @property
+    def dead_letters(self) -> int:
+        """Messages that became dead letters of the group."""
+        return sum(topic.dead_letters for topic in self.topics.values())
+
+    @property
+    def cut_off(self) -> int:
+        """Messages whose handler was cancelled or abandoned when the consumer ended."""
+        return sum(topic.cut_off for topic in self.topics.values())
+
+    @property
     def cached(self) -> int:
         """Unacknowledged messages in memory."""
         return sum(queue.cached for queue in self.queues.values())
@@ -206,7 +225,7 @@ class ConsumerStatistics:
     def __str__(self) -> str:
         lines = [
             f"pulled {self.pulled}, handled {self.handled}, failed {self.failed}, "
-            f"redelivered {self.redelivered}, sent back {self.sent_back}; "
+            f"redelivered {self.redelivered}, sent back {self.sent_back}, dead letters {self.dead_letters}; "
             f"{self.in_flight} in flight, lag {self.lag}"
         ]
         lines += [f"{topic}: {statistics}" for topic, statistics in self.topics.items()]

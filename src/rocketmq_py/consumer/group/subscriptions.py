@@ -10,16 +10,16 @@ from typing import Final
 import msgspec
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.retry_log import RetryLogs
+from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import (
     BrokerError,
     ConfigurationError,
     NoQueueError,
     RocketMQError,
     SqlFilterRefusedError,
-    SubscriptionError,
 )
 from rocketmq_py.protocol.bodies import CheckClientConfig, SubscriptionData
 from rocketmq_py.protocol.handles import pop_retry_topic
@@ -34,6 +34,12 @@ LAST_RETRY_SECONDS = 20.0
 
 _WRONG_SEPARATOR = re.compile(r"[,;|\s]")
 """Characters in a tag that suggest a list of tags with the wrong separator."""
+_REFUSALS = {
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+    ResponseCode.SUBSCRIPTION_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_NOT_LATEST,
+}
+"""Codes of brokers that cannot use a subscription."""
 _NOT_ENABLED = "does not support consumer to filter"
 """The remark of brokers without ``enablePropertyFilter``. Their response code is unspecific."""
 
@@ -44,9 +50,11 @@ def subscription_of(topic: str, tags: str, sql: str | None, *, version_ms: int) 
     Raises:
         ConfigurationError: ``tags`` contains no tag, ``sql`` is empty, both are given, or one is no string.
     """
-    for name, value in (("tags", tags), ("sql", "" if sql is None else sql)):
+    for name, value, example in (("tags", tags, "A || B"), ("sql", "" if sql is None else sql, "price > 10")):
         if not isinstance(value, str):
-            raise ConfigurationError(f"subscribing to {topic!r}: {name} is {value!r}; it must be a string")
+            raise ConfigurationError(
+                f"subscribing to {topic!r}: {name} is {value!r}; it must be a string, such as {example!r}"
+            )
     if sql is None:
         if suspicious := [tag for tag in tags.split("||") if _WRONG_SEPARATOR.search(tag.strip())]:
             logger.warning(
@@ -67,10 +75,11 @@ def filter_of(subscription: SubscriptionData) -> tuple[str, object]:
     return subscription.expression_type, frozenset(subscription.tags_set) or subscription.sub_string
 
 
-async def check_sql_filter(client: Client, group: str, subscription: SubscriptionData) -> None:
+async def check_sql_filter(client: ClientCore, group: str, subscription: SubscriptionData) -> None:
     """Ask a broker of the topic whether it accepts a SQL filter. Returns at once for a tag filter.
 
-    The brokers are asked in turn until one answers: those of a cluster are assumed to be configured alike.
+    The brokers are asked in turn until one answers, first those that can be reached. Those of a cluster are
+    assumed to be configured alike.
     Java: ``MQClientInstance.checkClientInBroker``.
 
     Raises:
@@ -86,12 +95,14 @@ async def check_sql_filter(client: Client, group: str, subscription: Subscriptio
         subscription_data=msgspec.structs.replace(subscription, topic=namespace.wrap_topic(topic)),
     )
     failure: RocketMQError | None = None
-    for broker_name in sorted((await client.routes.get(topic)).brokers):
+    is_unreachable = client.brokers.is_unreachable
+    brokers = (await client.routes.get(topic)).brokers
+    for broker_name in sorted(brokers, key=lambda name: (is_unreachable(name), name)):
         try:
             address = client.routes.broker_address(broker_name, any_id=True)
             await client.brokers.call(address, CheckClientConfigRequest(), check.encode())
         except BrokerError as error:
-            if isinstance(error, SubscriptionError) or _NOT_ENABLED in (error.remark or ""):
+            if error.code in _REFUSALS or _NOT_ENABLED in (error.remark or ""):
                 raise SqlFilterRefusedError(
                     topic, subscription.sub_string, error.code, error.remark, error.address
                 ) from None
@@ -118,7 +129,7 @@ class Subscriptions(Mapping[str, SubscriptionData]):
         refused: the errors of refused SQL filters, by topic.
     """
 
-    def __init__(self, client: Client, group: str, on_change: Callable[[str], None]) -> None:
+    def __init__(self, client: ClientCore, group: str, on_change: Callable[[str], None]) -> None:
         self._on_change = on_change
         self.refused: dict[str, SqlFilterRefusedError] = {}
         self._client = client
@@ -221,7 +232,8 @@ class Subscriptions(Mapping[str, SubscriptionData]):
                 self._retry_logs.failed(topic, error)
             with trio.move_on_after(pause):
                 await self._filter_added.park()
-            pause = min(pause * 2, LAST_RETRY_SECONDS)
+            if not all(error.not_reached for error in failures.values()):
+                pause = min(pause * 2, LAST_RETRY_SECONDS)
 
     def _accept(self, subscription: SubscriptionData) -> None:
         self._accepted[subscription.topic] = subscription

@@ -39,22 +39,25 @@ class ConsumeTraceHook(ConsumerHook):
         traced = [
             message
             for message in context.messages
-            if message.properties.get(TRACE_SWITCH) != "false" and message.topic != self._dispatcher.topic
+            if message.properties.get(TRACE_SWITCH) != "false"
+            and not self._dispatcher.is_trace_topic(message.topic)
         ]
         request_id = self._unique_ids.next()
         context.state[self] = request_id, traced
         now_ms = self._now_ms()
         for message in traced:
+            region = message.properties.get(MESSAGE_REGION)
             self._dispatcher.append(
                 ConsumeStartTrace(
                     timestamp_ms=now_ms,
-                    region=message.properties.get(MESSAGE_REGION, _NO_REGION),
+                    region=region or _NO_REGION,
                     group=context.consumer_group,
                     request_id=request_id,
                     message_id=message.message_id,
                     retries=message.reconsume_times,
                     keys=_keys_of(message),
-                )
+                ),
+                region,
             )
 
     def after_consume(self, context: ConsumeContext) -> None:
@@ -74,7 +77,8 @@ class ConsumeTraceHook(ConsumerHook):
                     returned=context.returned,
                     timestamp_ms=now_ms,
                     group=context.consumer_group,
-                )
+                ),
+                message.properties.get(MESSAGE_REGION),
             )
 
 

@@ -2,6 +2,6 @@
 
 Begin with ``base``, which both consumers share: the parent topic and the subscription of this client.
 ``subscriber`` keeps the subscription on every broker, and ``requests`` adapts the requests of pop.
-``consumer`` contains LiteConsumer, which receives on request. ``push_consumer`` contains LitePushConsumer,
-which calls a handler through ``session``.
+``consumer`` contains LiteTopicConsumer, which receives on request. ``push_consumer`` contains
+LiteTopicPushConsumer, which calls a handler through ``session``.
 """

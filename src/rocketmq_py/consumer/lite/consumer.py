@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from typing import Unpack
 
 import trio
 
-from rocketmq_py.arguments import check_flag
+from rocketmq_py.arguments import Duration, check_flag
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.consumer.lite.base import BaseLiteConsumer
-from rocketmq_py.consumer.lite.config import LiteConsumerConfig, LiteConsumerOptions
+from rocketmq_py.client.settings import ClientSettings
+from rocketmq_py.client.shown_settings import takes_settings
+from rocketmq_py.consumer.lite.base import BaseLiteTopicConsumer
+from rocketmq_py.consumer.lite.settings import LiteTopicConsumerOptions, LiteTopicConsumerSettings
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.receiver import (
     MAX_MESSAGES,
@@ -24,12 +24,13 @@ from rocketmq_py.consumer.pop.requests import PopSpec
 from rocketmq_py.protocol.headers import INIT_FROM_MAX
 
 
-class LiteConsumer(ReceivingConsumer, BaseLiteConsumer):
+@takes_settings(LiteTopicConsumerSettings, ClientSettings)
+class LiteTopicConsumer(ReceivingConsumer, BaseLiteTopicConsumer):
     """Receives messages of lite topics on request. Similar to the ``LiteSimpleConsumer`` of the gRPC clients.
 
     ::
 
-        async with LiteConsumer("127.0.0.1:9876", group="agents", parent="Sessions") as consumer:
+        async with LiteTopicConsumer("127.0.0.1:9876", group="agents", parent="Sessions") as consumer:
             await consumer.subscribe_lite("session-42")
             for message in await consumer.receive():
                 print(message.lite_topic, message.body)
@@ -42,12 +43,9 @@ class LiteConsumer(ReceivingConsumer, BaseLiteConsumer):
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share, which may have one consumer of lite topics.
-        *configs: a LiteConsumerConfig, and a ClientConfig unless a client is shared. Options may set
-            fields that these leave at their defaults.
         group: the consumer group. Its attribute ``lite.bind.topic`` must name the parent topic.
-        rng: the source of randomness, for tests that replay a run.
-        **options: the fields of LiteConsumerConfig, of which ``parent`` is required, and those of
-            ClientConfig unless a client is shared.
+        **options: the settings of a LiteTopicConsumer, of which ``parent`` is required, and those of a Client
+            unless one is shared.
 
     Entering raises:
         ConfigurationError: the shared client has another consumer of the group, or of lite topics.
@@ -56,23 +54,25 @@ class LiteConsumer(ReceivingConsumer, BaseLiteConsumer):
         ConfigurationError: an option is unknown, missing, given twice, or out of range.
     """
 
-    config: LiteConsumerConfig
+    _settings: LiteTopicConsumerSettings
 
     def __init__(
         self,
         client: str | Client | None = None,
-        *configs: LiteConsumerConfig | ClientConfig,
+        *,
         group: str | None = None,
-        rng: random.Random | None = None,
-        **options: Unpack[LiteConsumerOptions],
+        **options: Unpack[LiteTopicConsumerOptions],
     ) -> None:
-        super().__init__(
-            LiteConsumerConfig, client, configs=configs, group=group, options={**options}, rng=rng
-        )
+        super().__init__(LiteTopicConsumerSettings, client, group=group, options={**options})
         self._create_receiver(self._requests)
 
+    @property
+    def settings(self) -> LiteTopicConsumerSettings:
+        """The settings."""
+        return self._settings
+
     async def receive(
-        self, *, max_messages: int = MAX_MESSAGES, invisible: float = 60.0, wait: float = 15.0
+        self, *, max_messages: int = MAX_MESSAGES, invisible: Duration = 60.0, wait: Duration = 15.0
     ) -> list[PoppedMessage]:
         """Receive messages of the subscribed lite topics as soon as there are any.
 
@@ -100,9 +100,9 @@ class LiteConsumer(ReceivingConsumer, BaseLiteConsumer):
         or redelivered by the broker if the next one comes too late.
         """
         self._check_open()
-        max_messages = check_receive(max_messages, invisible, wait)
+        max_messages, invisible, wait = check_receive(max_messages, invisible, wait)
         spec = PopSpec(self._parent_subscription, max_messages, invisible, INIT_FROM_MAX)
-        specs = {self.config.parent: spec}
+        specs = {self._settings.parent: spec}
         return await self._receiver.receive(specs, max_messages, wait, trio.current_time())
 
     async def ack(self, *messages: PoppedMessage) -> None:
@@ -113,9 +113,9 @@ class LiteConsumer(ReceivingConsumer, BaseLiteConsumer):
 
         Raises:
             ClosedError: the consumer is not open.
-            LiteTopicExpiredError: the broker no longer has the message.
             BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: a request
-            failed. Some messages may be acknowledged. Acknowledge all of them again.
+            failed. Some messages may be acknowledged. Acknowledge all of them again. The code NO_MESSAGE
+            means that a lite topic has expired, and its messages with it.
 
         When cancelled, some messages may be acknowledged.
         """
@@ -125,7 +125,7 @@ class LiteConsumer(ReceivingConsumer, BaseLiteConsumer):
         await self._receiver.acknowledge(messages)
 
     async def change_invisible(
-        self, message: PoppedMessage, seconds: float, *, suspend: bool = False
+        self, message: PoppedMessage, seconds: Duration, *, suspend: bool = False
     ) -> PoppedMessage:
         """Change the time at which a message is redelivered.
 
@@ -141,13 +141,13 @@ class LiteConsumer(ReceivingConsumer, BaseLiteConsumer):
 
         Raises:
             ConfigurationError: ``seconds`` is negative. ClosedError: the consumer is not open.
-            LiteTopicExpiredError: the broker no longer has the message.
             BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the request
-            failed. After a timeout or a lost connection, the time may have changed.
+            failed. After a timeout or a lost connection, the time may have changed. The code NO_MESSAGE
+            means that the lite topic has expired, and the message with it.
 
         When cancelled, the time may have changed.
         """
         self._check_open()
         check_popped(message)
-        check_seconds("seconds", seconds)
-        return await self._receiver.change_invisible(message, seconds, suspend=check_flag(suspend, "suspend"))
+        number = check_seconds("seconds", seconds)
+        return await self._receiver.change_invisible(message, number, suspend=check_flag(suspend, "suspend"))

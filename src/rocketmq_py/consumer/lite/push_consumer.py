@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import random
 from typing import Unpack
 
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.consumer.lite.base import BaseLiteConsumer
-from rocketmq_py.consumer.lite.config import LitePushConsumerConfig, LitePushConsumerOptions
+from rocketmq_py.client.settings import ClientSettings
+from rocketmq_py.client.shown_settings import takes_settings
+from rocketmq_py.consumer.group.membership import LEAVE_SECONDS
+from rocketmq_py.consumer.lite.base import BaseLiteTopicConsumer
 from rocketmq_py.consumer.lite.session import LiteSession
+from rocketmq_py.consumer.lite.settings import LiteTopicPushConsumerOptions, LiteTopicPushConsumerSettings
 from rocketmq_py.consumer.push.base_push_consumer import BasePushConsumer
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 
 
-class LitePushConsumer(BasePushConsumer[LiteSession], BaseLiteConsumer):
+@takes_settings(LiteTopicPushConsumerSettings, ClientSettings)
+class LiteTopicPushConsumer(BasePushConsumer[LiteSession], BaseLiteTopicConsumer):
     """Calls a handler with the messages of lite topics. Java: ``LitePushConsumer`` of the gRPC client.
 
     ::
 
-        async with LitePushConsumer("127.0.0.1:9876", group="agents", parent="Sessions") as consumer:
+        async with LiteTopicPushConsumer("127.0.0.1:9876", group="agents", parent="Sessions") as consumer:
             await consumer.subscribe_lite("session-42")
             await consumer.run(handle)  # async def handle(message); raise = handle again
 
@@ -32,12 +34,9 @@ class LitePushConsumer(BasePushConsumer[LiteSession], BaseLiteConsumer):
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share, which may have one consumer of lite topics.
-        *configs: a LitePushConsumerConfig, and a ClientConfig unless a client is shared. Options may set
-            fields that these leave at their defaults.
         group: the consumer group. Its attribute ``lite.bind.topic`` must name the parent topic.
-        rng: the source of randomness, for tests that replay a run.
-        **options: the fields of LitePushConsumerConfig, of which ``parent`` is required, and those of
-            ClientConfig unless a client is shared.
+        **options: the settings of a LiteTopicPushConsumer, of which ``parent`` is required, and those of a
+            Client unless one is shared.
 
     Entering raises:
         ConfigurationError: the shared client has another consumer of lite topics.
@@ -46,19 +45,22 @@ class LitePushConsumer(BasePushConsumer[LiteSession], BaseLiteConsumer):
         ConfigurationError: an option is unknown, missing, given twice, or out of range.
     """
 
-    config: LitePushConsumerConfig
+    _settings: LiteTopicPushConsumerSettings
 
     def __init__(
         self,
         client: str | Client | None = None,
-        *configs: LitePushConsumerConfig | ClientConfig,
+        *,
         group: str | None = None,
-        rng: random.Random | None = None,
-        **options: Unpack[LitePushConsumerOptions],
+        **options: Unpack[LiteTopicPushConsumerOptions],
     ) -> None:
-        super().__init__(
-            LitePushConsumerConfig, client, configs=configs, group=group, options={**options}, rng=rng
-        )
+        super().__init__(LiteTopicPushConsumerSettings, client, group=group, options={**options})
+        self._close_timeout: float = self._settings.close_timeout + LEAVE_SECONDS  # of closing as a whole
+
+    @property
+    def settings(self) -> LiteTopicPushConsumerSettings:
+        """The settings."""
+        return self._settings
 
     async def run(self, handle: Handler) -> None:
         """Join the group and call ``handle`` with its messages, until :meth:`stop` or until cancelled.
@@ -84,18 +86,17 @@ class LitePushConsumer(BasePushConsumer[LiteSession], BaseLiteConsumer):
                 ConsumeResult; the consumer is running already; another consumer of this client is in the
                 group.
 
-        When cancelled, running handlers are cancelled, and their messages are redelivered. Acknowledgements
-        are sent and the group is left before this returns, which takes up to about a third of
-        ``close_timeout``. Threads cannot be cancelled: handlers in threads have half of ``close_timeout`` to
-        end, then they are abandoned. The consumer may be run again afterwards.
+        When cancelled, running handlers are cancelled, or abandoned if they run in threads, and their
+        messages are redelivered. A warning names each of them. Acknowledgements are sent and the group is
+        left before this returns, which takes at most 3 seconds. The consumer may be run again afterwards.
         """
         self._check_open()
         self._check_not_running()
-        handle = prepare_handler(handle, self.config)
+        handle = prepare_handler(handle, self._settings)
         await self._run_session(
             lambda: LiteSession(
-                self.client, self.config, self._membership, self._requests, self._parent_subscription, handle,
-                hooks=self._hooks, counters=self._counters,
+                self._client, self._settings, self._membership, self._requests, self._subscriber,
+                self._parent_subscription, handle, hooks=self._hooks, counters=self._counters,
             )
         )  # fmt: skip
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.namespace import Namespace
-from rocketmq_py.codes import ResponseCode
+from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.lite.subscriber import LiteSubscriber, check_version, run_for_each
 from rocketmq_py.consumer.pop.messages import MESSAGE_FIELDS, PoppedMessage
 from rocketmq_py.consumer.pop.requests import BROKERS_OWN_TIME, PopRequests, PopSpec
-from rocketmq_py.errors import BrokerError, LiteTopicExpiredError, ProtocolError
+from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.property_names import LITE_OFFSETS
 from rocketmq_py.protocol.bodies import ALL_QUEUES
@@ -25,23 +25,27 @@ from rocketmq_py.remoting import Connection
 class LiteRequests(PopRequests):
     """Sends the requests of a member that consumes lite topics.
 
-    Raises the errors of PopRequests, and LiteTopicExpiredError for a message of an expired lite topic.
+    Raises the errors of PopRequests. A BrokerError with the code NO_MESSAGE means that the lite topic of the
+    message has expired.
 
     Args:
         client: the client that sends the requests.
         group: the consumer group.
+        counters: the counters of the consumer.
         subscriber: the subscription, which brokers must have before a pop.
     """
 
-    def __init__(self, client: Client, group: str, subscriber: LiteSubscriber) -> None:
-        super().__init__(client, group)
+    def __init__(
+        self, client: ClientCore, group: str, counters: ConsumerCounters, subscriber: LiteSubscriber
+    ) -> None:
+        super().__init__(client, group, counters)
         self._subscriber = subscriber
 
     async def pop(
         self, broker_name: str, spec: PopSpec, *, hold: float, queue_id: int = ALL_QUEUES
     ) -> list[PoppedMessage]:
         """Pop messages of the subscribed lite topics from a broker. See ``PopRequests.pop``."""
-        timeout = self._client.config.request_timeout
+        timeout = self._client.settings.request_timeout
         connection = await self._connect(broker_name, timeout)
         await self._subscriber.ensure_current(broker_name, connection)
         header = self._client.namespace.wrap(
@@ -70,33 +74,22 @@ class LiteRequests(PopRequests):
         else:
             await run_for_each(messages, self._acknowledge_one)
 
-    async def change_invisible(
-        self, message: PoppedMessage, seconds: float, *, suspend: bool = False
-    ) -> PoppedMessage:
-        """Redeliver a message ``seconds`` from now, and with ``suspend`` all messages popped with it."""
-        try:
-            return await super().change_invisible(message, seconds, suspend=suspend)
-        except BrokerError as error:
-            raise _with_cause_named(error) from None
+    async def release(self, messages: Iterable[PoppedMessage]) -> None:
+        """Have brokers redeliver messages at once. A request releases all messages of a lite topic."""
+        by_lite_topic = {message.lite_topic: message for message in reversed(list(messages))}
+        await super().release(by_lite_topic.values())
+
+    async def _make_visible(self, message: PoppedMessage) -> None:
+        await self.change_invisible(message, 0.0, suspend=True)
 
     async def _acknowledge_one(self, message: PoppedMessage) -> None:
-        try:
-            await super().acknowledge(message.receipt.broker_name, [message])
-        except BrokerError as error:
-            raise _with_cause_named(error) from None
+        await super().acknowledge(message.receipt.broker_name, [message])
 
     def _check_version(self, connection: Connection) -> None:
         check_version(connection)
 
     def _delivery_fields(self, message: PoppedMessage) -> dict[str, Any]:
         return {**super()._delivery_fields(message), "lite_topic": message.lite_topic}
-
-
-def _with_cause_named(error: BrokerError) -> BrokerError:
-    """Return a LiteTopicExpiredError in place of the error for an offset beyond the end of the lite topic."""
-    if error.code == ResponseCode.NO_MESSAGE:
-        return LiteTopicExpiredError(error.code, error.remark, error.address)
-    return error
 
 
 def read_popped_lite(answer: Command, broker_name: str, namespace: Namespace) -> list[PoppedMessage]:

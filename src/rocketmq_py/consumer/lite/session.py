@@ -8,16 +8,18 @@ from typing import Final
 
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.client.routes import Route
 from rocketmq_py.consumer.group.counters import ConsumerCounters
+from rocketmq_py.consumer.group.dead_letters import LAST_DELIVERY_FAILED
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
-from rocketmq_py.consumer.group.membership import DRAIN_SHARE, Membership
+from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.group.operator_requests import OperatorRequests
-from rocketmq_py.consumer.lite.config import LitePushConsumerConfig
 from rocketmq_py.consumer.lite.dispatch import LiteDispatch
 from rocketmq_py.consumer.lite.requests import LiteRequests
+from rocketmq_py.consumer.lite.settings import LiteTopicPushConsumerSettings
+from rocketmq_py.consumer.lite.subscriber import LiteSubscriber
 from rocketmq_py.consumer.lite.topic_queues import LiteTopicQueue, LiteTopicQueues
 from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
 from rocketmq_py.consumer.pop.messages import PoppedMessage
@@ -35,6 +37,8 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 CHECKS_PER_INVISIBLE_TIME = 8
 """How often the session checks for messages to renew, in each invisible time."""
+RELEASE_INTERVAL = 0.1
+"""Seconds between two looks at handlers that have ended, after :meth:`LiteSession.stop`."""
 ROUTE_PAUSE_SECONDS = 1.0
 """Seconds between attempts to get the route of the parent topic."""
 
@@ -47,21 +51,24 @@ class LiteSession:
         config: the consumer's settings.
         membership: the membership of the group, which the session joins and leaves.
         requests: sends the requests of pop.
+        subscriber: subscribes to the lite topics.
         subscription: the subscription to the parent topic.
         handle: the user's handler.
         hooks: called around each handler call.
         counters: the consumer's counters.
 
     Attributes:
+        stopping: set by :meth:`stop`.
         ended: set when :meth:`run` has returned.
     """
 
     def __init__(
         self,
-        client: Client,
-        config: LitePushConsumerConfig,
+        client: ClientCore,
+        config: LiteTopicPushConsumerSettings,
         membership: Membership,
         requests: LiteRequests,
+        subscriber: LiteSubscriber,
         subscription: SubscriptionData,
         handle: Handler,
         *,
@@ -72,6 +79,7 @@ class LiteSession:
         self._config = config
         self._membership = membership
         self._requests = requests
+        self._subscriber = subscriber
         self._spec = PopSpec(subscription, config.pop_batch_nums, config.invisible, INIT_FROM_MAX)
         self._handle = handle
         self._hooks = hooks
@@ -90,35 +98,38 @@ class LiteSession:
         self._route_log = RetryLog(logger, "route lookup", group=config.group, topic=config.parent)
         self._route_changed = trio.Event()
         self._dispatch: LiteDispatch | None = None
-        self._stopping = trio.Event()
+        self.stopping: trio.Event = trio.Event()
         self.ended: trio.Event = trio.Event()
 
     async def run(self) -> None:
         """Consume until :meth:`stop` or until cancelled, then leave the group.
 
+        After :meth:`stop`, other members get the lite topics whose handlers do not run, while the others end.
+
         When cancelled, the handlers are cancelled too, and their messages are redelivered.
         """
         try:
             self._membership.join()
-            forget_routes = self._client.on_route(self._note_route)
+            self._subscriber.resume()
+            forget_routes = self._client.watch_routes(self._note_route)
             try:
                 await self._consume()
             finally:
                 forget_routes()
-                await self._membership.leave(self._config.close_timeout, self._acknowledger.flush)
+                await self._membership.leave(self._acknowledge_and_release)
         finally:
             self.ended.set()
 
     def stop(self) -> None:
         """Stop popping, and let :meth:`run` return when the running handlers have ended."""
-        self._stopping.set()
+        self.stopping.set()
         if self._dispatch is not None:
             self._dispatch.close()
 
-    def abandon_threads(self) -> None:
-        """Do not wait for handlers in threads when :meth:`run` is cancelled."""
+    def cut_off(self) -> None:
+        """Wait for the running handlers no longer, after :meth:`stop`."""
         if self._dispatch is not None:
-            self._dispatch.thread_grace = 0
+            self._dispatch.cut_off()
 
     async def _consume(self) -> None:
         config = self._config
@@ -126,7 +137,6 @@ class LiteSession:
             in_lists = config.batch_size is not None
             invoker = Invoker(self._handle, config.concurrency, handlers, in_lists=in_lists)
             dispatch = self._dispatch = self._open_dispatch(handlers, invoker)
-            dispatch.thread_grace = config.close_timeout * DRAIN_SHARE
             self._acknowledger.open(handlers)
             handlers.start_soon(self._keep_invisible)
             async with open_nursery() as background:
@@ -139,11 +149,10 @@ class LiteSession:
                     counters=self._counters,
                     nursery=handlers,
                 ).serve():
-                    await self._stopping.wait()
+                    await self.stopping.wait()
                 background.cancel_scope.cancel()
-            with trio.move_on_after(config.close_timeout * DRAIN_SHARE):
-                await dispatch.drain()
-            dispatch.thread_grace = 0
+            handlers.start_soon(self._hand_over)
+            await dispatch.drain_within(config.close_timeout, config.group)
             handlers.cancel_scope.cancel()
 
     def _open_dispatch(self, nursery: trio.Nursery, invoker: Invoker) -> LiteDispatch:
@@ -258,28 +267,52 @@ class LiteSession:
                 self._counts.sent_back += len(messages)
             queue.drop()
 
+    async def _hand_over(self) -> None:
+        """Unsubscribe, and release the lite topics as their handlers end, until cancelled."""
+        await self._subscriber.pause()
+        while True:
+            await self._release()
+            await trio.sleep(RELEASE_INTERVAL)
+
+    async def _acknowledge_and_release(self) -> None:
+        await self._subscriber.pause()  # if no handler was running
+        await self._acknowledger.flush()
+        await self._release()
+
+    async def _release(self) -> None:
+        """Have brokers redeliver the messages whose handlers do not run now, instead of after their time."""
+        async with open_nursery() as nursery:
+            for queue, queues in self._queues.items():
+                # A broker must not get an acknowledgement after the request to redeliver.
+                if self._acknowledger.is_idle(queue.broker_name):
+                    for one in queues.without_handler():
+                        nursery.start_soon(self._release_one, one)
+
+    async def _release_one(self, queue: LiteTopicQueue) -> None:
+        try:
+            await self._suspend_on_broker(queue, 0.0)
+        except RocketMQError as error:
+            self._renew_logs.failed(queue.queue.broker_name, error, lite_topic=queue.lite_topic)
+            queue.drop()  # its messages are redelivered when their invisible time is over
+
     async def _send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
-        """Make a message a dead letter. The broker copies the message, so only the log has the reason."""
+        """Make a message a dead letter."""
         assert isinstance(message, PoppedMessage)
         broker_name = message.receipt.broker_name
         try:
             await self._requests.send_to_dead_letters(
                 message,
-                failures=message.reconsume_times + 1,
+                reason or LAST_DELIVERY_FAILED,
+                deliveries=message.reconsume_times + 1,
                 max_reconsume_times=self._config.max_reconsume_times,
             )
         except RocketMQError as error:
             self._dead_letter_logs.failed(broker_name, error, message=message.message_id)
             raise
         self._dead_letter_logs.succeeded(broker_name)
-        if reason:
-            logger.warning(
-                "message sent to the dead-letter queue: group=%s topic=%s lite_topic=%s message=%s: %s",
-                self._config.group, message.topic, message.lite_topic, message.message_id, reason,
-            )  # fmt: skip
 
 
-def _properties(config: LitePushConsumerConfig) -> dict[str, str]:
+def _properties(config: LiteTopicPushConsumerSettings) -> dict[str, str]:
     return {
         "consumeThreadMax": str(config.concurrency),
         "consumeMessageBatchMaxSize": str(config.batch_size or 1),

@@ -11,13 +11,18 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
+from rocketmq_py.client.features import LITE_TOPICS
 from rocketmq_py.client.proxies import unsupported_by_proxy
 from rocketmq_py.client.retry_log import RetryLogs
-from rocketmq_py.codes import V5_5_0, RequestCode, ResponseCode
-from rocketmq_py.consumer.lite.start_position import LiteStart
-from rocketmq_py.errors import ConfigurationError, RocketMQError, UnsupportedByBrokerError
-from rocketmq_py.protocol.bodies import LiteSubscription, LiteSubscriptionAction, LiteSubscriptions
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.protocol.bodies import (
+    LiteSubscription,
+    LiteSubscriptionAction,
+    LiteSubscriptions,
+    OffsetOption,
+)
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import LiteSubscriptionRequest, NotifyUnsubscribeLiteRequest
 from rocketmq_py.remoting import Connection
@@ -26,9 +31,13 @@ from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
+RENEW_SECONDS: Final = 30.0
+"""Seconds between two renewals of the subscription. Brokers forget it after 3 minutes without a renewal
+(liteSubscriptionCheckTimeoutMills)."""
+
 _Item = TypeVar("_Item")
 
-_subscribing_clients: WeakSet[Client] = WeakSet()
+_subscribing_clients: WeakSet[ClientCore] = WeakSet()
 """The clients with an open subscriber. Brokers keep one subscription for each client."""
 
 
@@ -43,7 +52,6 @@ class LiteSubscriber:
         client: sends the requests.
         group: the consumer group.
         parent: the parent topic.
-        renew_interval: seconds between two renewals.
         check_open: raises ClosedError if the consumer is not open.
 
     Attributes:
@@ -52,17 +60,15 @@ class LiteSubscriber:
 
     def __init__(
         self,
-        client: Client,
+        client: ClientCore,
         group: str,
         parent: str,
         *,
-        renew_interval: float,
         check_open: Callable[[], None],
     ) -> None:
         self._client = client
         self._group = group
         self._parent = parent
-        self._renew_interval = renew_interval
         self._check_open = check_open
         self._renew_logs = RetryLogs(logger, "renewal of lite topics", "broker", group=group)
         # The connections over which lite topics were sent, with the names of their brokers. A new connection
@@ -72,6 +78,7 @@ class LiteSubscriber:
         # arrive before the next one is sent.
         self._locks: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
         self.lite_topics: set[str] = set()
+        self._is_paused = False
         # Calls of subscribe() and unsubscribe() run one after the other, so that a call that fails can undo
         # its own changes only.
         self._changing = trio.Lock()
@@ -103,7 +110,7 @@ class LiteSubscriber:
             forget()
             _subscribing_clients.discard(self._client)
 
-    async def subscribe(self, lite_topics: Collection[str], start: LiteStart | None) -> None:
+    async def subscribe(self, lite_topics: Collection[str], start: OffsetOption | None) -> None:
         """Add lite topics on every broker.
 
         If a broker fails, raise its error after the others have answered. Then, and if cancelled, the lite
@@ -149,7 +156,7 @@ class LiteSubscriber:
     async def keep_renewing(self) -> None:
         """Renew the subscription on every broker periodically, until cancelled."""
         while True:
-            await trio.sleep(self._renew_interval)
+            await trio.sleep(RENEW_SECONDS)
             try:
                 broker_names = await self._broker_names()
             except RocketMQError as error:
@@ -173,12 +180,21 @@ class LiteSubscriber:
             await self._ensure_current_locked(broker_name, connection)
 
     async def leave(self) -> None:
+        """Forget the lite topics, and remove the subscription from all brokers as :meth:`pause` does."""
+        self.lite_topics.clear()
+        await self.pause()
+
+    def resume(self) -> None:
+        """Subscribe again after :meth:`pause`, with the next pop or renewal."""
+        self._is_paused = False
+
+    async def pause(self) -> None:
         """Remove the subscription from all brokers with an open connection. Failures are logged.
 
         Brokers do not notice that a consumer has left. Without this request they would offer it messages, and
         hand them to another one only after a while.
         """
-        self.lite_topics.clear()  # so that no renewal restores the subscription
+        self._is_paused = True  # so that no renewal restores the subscription
         async with open_nursery() as nursery:
             for connection, broker_name in list(self._current.items()):
                 if not connection.is_closed:
@@ -199,7 +215,7 @@ class LiteSubscriber:
         broker_name: str,
         action: LiteSubscriptionAction,
         lite_topics: Collection[str],
-        start: LiteStart | None = None,
+        start: OffsetOption | None = None,
     ) -> None:
         async with self._locks[broker_name]:
             connection = await self._connect(broker_name)
@@ -212,12 +228,14 @@ class LiteSubscriber:
         try:
             async with self._locks[broker_name]:
                 connection = await self._connect(broker_name)
+                if self._is_paused:
+                    return
                 if self.lite_topics:
                     await self._send_all(broker_name, connection)
                 elif connection in self._current:  # the broker may have lite topics of a change that failed
                     await self._remove_all(connection)
         except RocketMQError as error:
-            self._renew_logs.failed(broker_name, error, retry_in=self._renew_interval)
+            self._renew_logs.failed(broker_name, error, retry_in=RENEW_SECONDS)
         else:
             self._renew_logs.succeeded(broker_name)
 
@@ -243,7 +261,7 @@ class LiteSubscriber:
 
     async def _connect(self, broker_name: str) -> Connection:
         client = self._client
-        deadline = trio.current_time() + client.config.request_timeout
+        deadline = trio.current_time() + client.settings.request_timeout
         connection = await client.connections.get_before(client.routes.broker_address(broker_name), deadline)
         left = max(deadline - trio.current_time(), 0.0)
         # The answer to the heartbeat contains the broker's version.
@@ -256,7 +274,7 @@ class LiteSubscriber:
         connection: Connection,
         action: LiteSubscriptionAction,
         lite_topics: Iterable[str],
-        start: LiteStart | None = None,
+        start: OffsetOption | None = None,
     ) -> None:
         client = self._client
         subscription = LiteSubscription(
@@ -265,13 +283,13 @@ class LiteSubscriber:
             group=client.namespace.wrap_group(self._group),
             topic=client.namespace.wrap_topic(self._parent),
             lite_topic_set=tuple(sorted(lite_topics)),
-            offset_option=None if start is None else start.to_option(),
+            offset_option=start,
             version=client.now_ms(),
         )
         body = LiteSubscriptions(subscription_set=(subscription,)).encode()
         header = LiteSubscriptionRequest()
         answer = await connection.request(
-            header.code, header.to_fields(), body, timeout=client.config.request_timeout
+            header.code, header.to_fields(), body, timeout=client.settings.request_timeout
         )
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(answer.code, answer.remark, connection.address)
@@ -313,7 +331,4 @@ def check_version(connection: Connection) -> None:
     """Raise UnsupportedByBrokerError if the broker has no lite topics."""
     if connection.peer_is_proxy:
         raise unsupported_by_proxy(connection.address, RequestCode.POP_LITE_MESSAGE)
-    if connection.peer_version < V5_5_0:
-        raise UnsupportedByBrokerError(
-            f"broker {connection.address} is older than 5.5.0 and has no lite topics"
-        )
+    LITE_TOPICS.check(connection)

@@ -137,6 +137,10 @@ class LiteTopicQueues:
         """Return the queues to renew: their messages become visible before a time on trio's clock."""
         return [queue for queue in self._queues.values() if queue.visible_at < time and not queue.is_renewing]
 
+    def without_handler(self) -> list[LiteTopicQueue]:
+        """Return the queues with messages whose handler does not run."""
+        return [queue for queue in self._queues.values() if queue.lock is not None and not queue.lock.busy]
+
     def _replace(self, lite_topic: str, messages: list[PoppedMessage], until: float) -> LiteTopicQueue:
         replaced = self._queues.pop(lite_topic, None)
         parent = self.queue

@@ -7,21 +7,22 @@ from typing import Final
 
 import trio
 
-from rocketmq_py.client.client import Client
-from rocketmq_py.consumer.config import FlowLimits
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.concurrent_queries import query_lag
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
-from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, starting_offset
+from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, StartingOffsets
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, filter_of
-from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig
 from rocketmq_py.consumer.lite_pull.poll_buffer import PollBuffer
+from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerSettings
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.running_info import RunningInfo
+from rocketmq_py.consumer.settings import FlowLimits
 from rocketmq_py.errors import ConfigurationError, NotAssignedError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
+from rocketmq_py.position import Position
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 NO_SPACE = -1
@@ -41,7 +42,7 @@ class LitePullOffsetStore(RemoteOffsetStore):
             :meth:`commit_offsets` commits.
     """
 
-    def __init__(self, client: Client, group: str, *, auto_commit: bool) -> None:
+    def __init__(self, client: ClientCore, group: str, *, auto_commit: bool) -> None:
         super().__init__(client, group)
         self._auto_commit = auto_commit
 
@@ -71,7 +72,7 @@ class Assignment:
         client: sends the requests.
         config: the settings of the consumer.
         subscriptions: the consumer's subscriptions.
-        timestamp_ms: the time for ConsumeFrom.TIMESTAMP, epoch milliseconds.
+        consume_from: where a new group starts, not of the kind AGO.
         hooks: called around polled messages.
         listener: called when queues are assigned or revoked.
         counters: counts pulled and acknowledged messages.
@@ -88,11 +89,11 @@ class Assignment:
 
     def __init__(
         self,
-        client: Client,
-        config: LitePullConsumerConfig,
+        client: ClientCore,
+        config: LitePullConsumerSettings,
         subscriptions: Subscriptions,
         *,
-        timestamp_ms: int,
+        consume_from: Position,
         hooks: ConsumerHooks,
         listener: AssignmentListener | None,
         counters: ConsumerCounters,
@@ -101,15 +102,15 @@ class Assignment:
         self._config = config
         self._subscriptions = subscriptions
         self._pull_config = config.pull_config()
-        self._timestamp_ms = timestamp_ms
         self._offsets = LitePullOffsetStore(client, config.group, auto_commit=config.auto_commit)
+        self._starts = StartingOffsets(client, self._offsets, consume_from)
         self.buffer: PollBuffer = PollBuffer(hooks)
         self._queues = AssignedQueues(
             client,
             self._pull_config,
             subscriptions,
             self._offsets,
-            starting_offset=self._starting_offset,
+            starts=self._starts,
             limits=self._limits,
             counters=counters,
             on_dropped=self.buffer.recount,
@@ -187,6 +188,7 @@ class Assignment:
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue a queue at ``offset``, and drop its cached messages. Raises NotAssignedError."""
         self._loop_of(queue).reset(offset)
+        self._starts.moved(queue, offset)
         self._resume_if_below_total()
 
     async def seek_within_range(self, queue: MessageQueue, offset: int) -> None:
@@ -206,7 +208,7 @@ class Assignment:
         """Return the offset of the next message to poll from a queue. Raises NotAssignedError."""
         await trio.lowlevel.checkpoint()
         position = self._loop_of(queue).position
-        return await self._starting_offset(queue) if position is None else position
+        return await self._starts.of(queue) if position is None else position
 
     async def poll(
         self, max_messages: int, timeout: float, check: Callable[[], None], *, yields: bool = True
@@ -255,10 +257,10 @@ class Assignment:
         await self._offsets.commit_offsets(offsets)
 
     async def commit_periodically(self) -> None:
-        """Commit acknowledged messages every ``auto_commit_interval`` seconds, until cancelled."""
+        """Commit acknowledged messages every ``commit_interval`` seconds, until cancelled."""
         await self._offsets.open()
         while True:
-            await trio.sleep(self._config.auto_commit_interval)
+            await trio.sleep(self._config.commit_interval)
             self._queues.record_offsets()
             await self._offsets.commit()
 
@@ -284,12 +286,6 @@ class Assignment:
                 f"{queue_name(queue)} is not assigned to this consumer of group {self._config.group!r}"
             )
         return loop
-
-    async def _starting_offset(self, queue: MessageQueue) -> int:
-        config = self._config
-        return await starting_offset(
-            self._client, self._offsets, queue, config.consume_from, self._timestamp_ms
-        )
 
     def _limits(self, queues: int) -> FlowLimits:
         """Return the limits of a queue of a topic with this number of queues."""

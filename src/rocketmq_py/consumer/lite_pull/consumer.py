@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import math
-import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self, Unpack
 
-from rocketmq_py.arguments import check_instance, check_instances, check_integer, check_timeout, optional
+from rocketmq_py.arguments import (
+    Duration,
+    check_instance,
+    check_instances,
+    check_integer,
+    check_timeout,
+    optional,
+)
 from rocketmq_py.callables import check_methods
-from rocketmq_py.client.client import Client, wall_clock_ms
-from rocketmq_py.client.config import ClientConfig
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.lifespan import from_any_thread
+from rocketmq_py.client.settings import ClientSettings
+from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.base_consumer import GroupConsumer
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
 from rocketmq_py.consumer.lite_pull.assignment import Assignment
-from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
 from rocketmq_py.consumer.lite_pull.session import LitePullSession
+from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerOptions, LitePullConsumerSettings
 from rocketmq_py.consumer.read.message_stream import YIELD_EVERY
-from rocketmq_py.consumer.read.offset_queries import check_offsets
-from rocketmq_py.consumer.read.queue_range import first_at
+from rocketmq_py.consumer.read.offset_queries import check_offsets, check_seek
+from rocketmq_py.consumer.read.queue_range import exact_offset_of
 from rocketmq_py.errors import ConfigurationError, NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import check_topic
+from rocketmq_py.position import Position, PositionKind
 from rocketmq_py.protocol.subscription import ALL
 
 DEFAULT_MAX_MESSAGES = 32
 
 
+@takes_settings(LitePullConsumerSettings, ClientSettings)
 class LitePullConsumer(GroupConsumer):
     """A consumer that the program polls for messages. Java: ``DefaultLitePullConsumer``.
 
@@ -54,41 +64,35 @@ class LitePullConsumer(GroupConsumer):
     Args:
         client: name servers as ``host:port;host:port``, or an open client to share. None reads NAMESRV_ADDR,
             or uses 127.0.0.1:9876 if that is not set.
-        *configs: a LitePullConsumerConfig, and a ClientConfig unless a client is shared. Options may set
-            fields that these leave at their defaults.
         group: the consumer group. All its members must subscribe alike.
         assignment_listener: called when queues are assigned or revoked. See AssignmentListener.
-        rng: the source of randomness, for reproducible tests.
-        now_ms: the clock for the versions of subscriptions, epoch milliseconds.
-        **options: the fields of LitePullConsumerConfig, and those of ClientConfig unless a client is shared.
+        **options: the settings of a LitePullConsumer, and those of a Client unless one is shared.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, or invalid.
+        ConfigurationError: an option is unknown or invalid.
     """
 
-    config: LitePullConsumerConfig
+    _settings: LitePullConsumerSettings
 
     def __init__(
         self,
         client: str | Client | None = None,
-        *configs: LitePullConsumerConfig | ClientConfig,
+        *,
         group: str | None = None,
         assignment_listener: AssignmentListener | None = None,
-        rng: random.Random | None = None,
-        now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
         super().__init__(
-            LitePullConsumerConfig, client,
-            configs=configs, group=group, options=options, rng=rng, now_ms=now_ms,
+            LitePullConsumerSettings, client,
+            group=group, options=options,
         )  # fmt: skip
         if assignment_listener is not None:
             check_methods(assignment_listener, "assignment_listener", AssignmentListener)
         self._session = LitePullSession(
-            self.client,
-            self.config,
+            self._client,
+            self._settings,
             self._subscriptions,
-            created_ms=now_ms(),
+            created_ms=self._client.now_ms(),
             hooks=self._hooks,
             listener=assignment_listener,
             counters=self._counters,
@@ -98,8 +102,14 @@ class LitePullConsumer(GroupConsumer):
         self._closes_with_error = False
         self._until_yield = YIELD_EVERY
 
+    @property
+    def settings(self) -> LitePullConsumerSettings:
+        """The settings."""
+        return self._settings
+
     # Subscriptions and assignment
 
+    @from_any_thread
     def unsubscribe(self, topic: str) -> None:
         """Unsubscribe from a topic. Does nothing if it is not subscribed."""
         check_topic(topic)
@@ -155,20 +165,21 @@ class LitePullConsumer(GroupConsumer):
         wanted: defaultdict[str, list[MessageQueue]] = defaultdict(list)
         for queue in check_instances(queues, "queues", MessageQueue):
             wanted[queue.topic].append(queue)
-        version_ms = self._now_ms()
+        version_ms = self._client.now_ms()
         subscriptions = [subscription_of(topic, tags, sql, version_ms=version_ms) for topic in wanted]
         for topic, topic_queues in wanted.items():
             missing = set(topic_queues).difference(await self.queues(topic))
             if missing:
                 raise NoQueueError(f"cannot assign {queue_name(min(missing))}: no such readable queue")
         for subscription in subscriptions:
-            await check_sql_filter(self.client, self.config.group, subscription)
+            await check_sql_filter(self._client, self._settings.group, subscription)
         self._before_assigning()  # another task may have subscribed in the meantime
         self._is_manually_assigned = True
         await self._queues.replace(wanted, subscriptions)
         self._check_open()
 
     @property
+    @from_any_thread
     def assignment(self) -> list[MessageQueue]:
         """The queues assigned to this consumer, sorted."""
         return self._queues.assignment()
@@ -179,7 +190,7 @@ class LitePullConsumer(GroupConsumer):
         self,
         *,
         max_messages: int = DEFAULT_MAX_MESSAGES,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> list[ReceivedMessage]:
         """Return the next messages, or an empty list after a timeout. Acknowledges the previous poll.
 
@@ -198,9 +209,9 @@ class LitePullConsumer(GroupConsumer):
         Other broker errors are logged and retried in the background. When cancelled, no message is lost.
         """
         max_messages = check_integer(max_messages, "max_messages", lowest=1)
-        check_timeout(timeout)
+        timeout = check_timeout(timeout)
         if timeout is None:
-            timeout = self.config.poll_timeout
+            timeout = self._settings.poll_timeout
         self._check_polling()
         return await self._queues.poll(max_messages, timeout, self._check_usable)
 
@@ -219,6 +230,7 @@ class LitePullConsumer(GroupConsumer):
         (message,) = await self._queues.poll(1, math.inf, self._check_usable, yields=yields)
         return message
 
+    @from_any_thread
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Stop pulling and returning messages of these queues (None for all) until :meth:`resume`.
 
@@ -227,6 +239,7 @@ class LitePullConsumer(GroupConsumer):
         """
         self._pause(queues, True)
 
+    @from_any_thread
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Continue queues (None for all) after :meth:`pause`."""
         self._pause(queues, False)
@@ -236,10 +249,15 @@ class LitePullConsumer(GroupConsumer):
 
     # Positions
 
-    async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue a queue at ``offset``. Its buffered messages are dropped.
+    async def seek(self, queue: MessageQueue, position: Position | str | int) -> None:
+        """Continue a queue at a position. Its buffered messages are dropped.
 
-        The next commit stores the new position.
+        The next commit stores the new position. Java: ``seek``, ``seekToBegin``, ``seekToEnd``.
+
+        Args:
+            queue: the queue.
+            position: any Position, ``"earliest"``, ``"latest"``, or an offset. A time is that of the first
+                message stored then or later.
 
         Raises:
             ConfigurationError: the queue does not contain the offset.
@@ -251,26 +269,11 @@ class LitePullConsumer(GroupConsumer):
         When cancelled, the position is unchanged.
         """
         self._check_assigned(queue)
-        await self._queues.seek_within_range(queue, check_integer(offset, "offset"))
-
-    async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Continue a queue at its oldest message. Raises the errors of :meth:`seek`."""
-        self._check_assigned(queue)
-        self._queues.seek(queue, await self.client.brokers.min_offset(queue))
-
-    async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Continue a queue at its end. Raises the errors of :meth:`seek`."""
-        self._check_assigned(queue)
-        self._queues.seek(queue, await self.client.brokers.max_offset(queue))
-
-    async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Continue a queue at the first message stored at a time or later. See :meth:`offset_at`.
-
-        Raises the errors of :meth:`seek`.
-        """
-        self._check_assigned(queue)
-        timestamp_ms = check_integer(timestamp_ms, "timestamp_ms", lowest=0)
-        self._queues.seek(queue, await first_at(self.client, self.config.group, queue, timestamp_ms))
+        target = check_seek(position, now_ms=self._client.now_ms())
+        if target.kind is PositionKind.OFFSET:
+            await self._queues.seek_within_range(queue, target.value)
+        else:
+            self._queues.seek(queue, await exact_offset_of(self._client, self._group, queue, target))
 
     async def position(self, queue: MessageQueue) -> int:
         """Return the offset of the next message to poll from a queue. Kafka: ``position``.
@@ -296,23 +299,7 @@ class LitePullConsumer(GroupConsumer):
             NameServerError, BrokerError: the route lookup failed.
         """
         self._check_open()
-        return sorted((await self.client.routes.get(check_topic(topic))).read_queues)
-
-    async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset of the first message stored at a time or later, or the queue's end.
-
-        Java: ``offsetForTimestamp``, which on 4.x can return the offset of the message before.
-
-        Raises:
-            TopicNotFoundError: the topic does not exist.
-            ClosedError: the consumer is not open.
-            NameServerError, BrokerError, NoQueueError, ProtocolError, ConnectError, ConnectionLostError,
-                RequestTimeoutError: the broker could not be asked.
-        """
-        self._check_open()
-        check_instance(queue, "queue", MessageQueue)
-        timestamp_ms = check_integer(timestamp_ms, "timestamp_ms", lowest=0)
-        return await first_at(self.client, self.config.group, queue, timestamp_ms)
+        return sorted((await self._client.routes.get(check_topic(topic))).read_queues)
 
     # Commits
 
@@ -334,7 +321,7 @@ class LitePullConsumer(GroupConsumer):
 
         When cancelled, any of the offsets may have been committed. The next commit repeats the others.
         """
-        if not self.is_leaving:
+        if not self._is_leaving:
             self._check_open()
         checked = None if offsets is None else check_offsets(offsets)
         for queue in checked or ():
@@ -344,14 +331,19 @@ class LitePullConsumer(GroupConsumer):
     async def committed(self, queue: MessageQueue) -> int | None:
         """Ask the broker for the group's committed offset of a queue. None if it never consumed the queue.
 
-        4.x brokers that still have the queue's first message in memory answer 0 instead. Raises the errors of
-        :meth:`offset_at`.
+        4.x brokers that still have the queue's first message in memory answer 0 instead.
+
+        Raises:
+            TopicNotFoundError: the topic does not exist.
+            ClosedError: the consumer is not open.
+            NameServerError, BrokerError, NoQueueError, ConnectError, ConnectionLostError,
+                RequestTimeoutError: the broker could not be asked.
         """
         await self.queues(check_instance(queue, "queue", MessageQueue).topic)
-        return await self.client.brokers.committed_offset(self.config.group, queue, zero_if_new=False)
+        return await self._client.brokers.committed_offset(self._settings.group, queue, zero_if_new=False)
 
     @property
-    def is_leaving(self) -> bool:
+    def _is_leaving(self) -> bool:
         """Whether the consumer is closing and its AssignmentListener, which may commit, is being called."""
         return self._queues.is_leaving
 
@@ -368,7 +360,7 @@ class LitePullConsumer(GroupConsumer):
 
     async def _open(self) -> None:
         await super()._open()
-        await self.nursery.start(self._session.run)
+        await self._nursery.start(self._session.run)
 
     async def _close(self) -> None:
         if not self._closes_with_error:

@@ -6,18 +6,18 @@ from typing import Final
 
 import trio
 
-from rocketmq_py.client.client import Client
-from rocketmq_py.consumer.config import DEFAULT_TIMESTAMP_AGE_MS
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
-from rocketmq_py.consumer.group.membership import COMMIT_SHARE, DRAIN_SHARE, Membership
+from rocketmq_py.consumer.group.membership import FLUSH_SECONDS, UNREGISTER_SECONDS, Membership
 from rocketmq_py.consumer.group.operator_requests import OperatorRequests
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.consumer.group.subscriptions import Subscriptions
 from rocketmq_py.consumer.lite_pull.assignment import Assignment
-from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig
+from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerSettings
 from rocketmq_py.errors import SqlFilterRefusedError
+from rocketmq_py.position import check_position
 from rocketmq_py.protocol.bodies import ConsumeType
 from rocketmq_py.remoting.nurseries import open_nursery
 
@@ -29,8 +29,8 @@ class LitePullSession:
         client: sends the requests.
         config: the consumer's settings.
         subscriptions: the current subscriptions by topic.
-        created_ms: the time when the consumer was created, epoch milliseconds. The default of
-            ``consume_timestamp_ms`` is half an hour earlier.
+        created_ms: the time when the consumer was created, epoch milliseconds, from which ``consume_from``
+            may count back.
         hooks: called around polled messages.
         listener: called when queues are assigned or revoked.
         counters: the consumer's counters.
@@ -42,8 +42,8 @@ class LitePullSession:
 
     def __init__(
         self,
-        client: Client,
-        config: LitePullConsumerConfig,
+        client: ClientCore,
+        config: LitePullConsumerSettings,
         subscriptions: Subscriptions,
         *,
         created_ms: int,
@@ -54,14 +54,11 @@ class LitePullSession:
         self._client = client
         self._config = config
         self._subscriptions = subscriptions
-        timestamp_ms = config.consume_timestamp_ms
-        if timestamp_ms is None:
-            timestamp_ms = created_ms - DEFAULT_TIMESTAMP_AGE_MS
         self.queues: Assignment = Assignment(
             client,
             config,
             subscriptions,
-            timestamp_ms=timestamp_ms,
+            consume_from=check_position(config.consume_from, "consume_from", now_ms=created_ms),
             hooks=hooks,
             listener=listener,
             counters=counters,
@@ -92,12 +89,12 @@ class LitePullSession:
         """Pull, rebalance and commit until :meth:`leave` is called or the task is cancelled.
 
         Joins the group first if a topic is subscribed. In the end commits the offsets and leaves the group,
-        which is shielded from cancellation and bounded by a share of ``close_timeout``.
+        which is shielded from cancellation and takes at most ``close_timeout``.
         """
         if self._subscriptions.topics:
             self.join()
         self._ended = ended = trio.Event()
-        forget_routes = self._client.on_route(self._rebalancer.route_changed)
+        forget_routes = self._client.watch_routes(self._rebalancer.route_changed)
         try:
             async with open_nursery() as nursery:
                 self.queues.open(nursery)
@@ -120,6 +117,7 @@ class LitePullSession:
                     nursery=nursery,
                     queues=self.queues.infos.infos,
                     offsets=self.queues.infos.offsets,
+                    pull_again=self.queues.restart_pull,
                 )
                 with operator_requests.serve():
                     task_status.started()
@@ -128,10 +126,9 @@ class LitePullSession:
         finally:
             self._stopping.set()
             forget_routes()
-            # There are no handlers to drain, so the commits get the drain share of the time too.
-            await self._membership.leave(
-                self._config.close_timeout, self.queues.leave, commit_share=DRAIN_SHARE + COMMIT_SHARE
-            )
+            # There are no handlers to wait for, so the commits get the rest of the time.
+            rest = self._config.close_timeout - UNREGISTER_SECONDS - FLUSH_SECONDS
+            await self._membership.leave(self.queues.leave, commit_seconds=max(rest, 0))
             ended.set()
 
     @property

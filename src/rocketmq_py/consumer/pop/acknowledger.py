@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import trio
 
 from rocketmq_py.client.retry_log import RetryLogs
-from rocketmq_py.consumer.group.handler_results import DEAD_LETTER, FIRST_DELAY_LEVEL
+from rocketmq_py.consumer.group.dead_letters import NOT_ACKNOWLEDGED, reason_for_dead_letter
+from rocketmq_py.consumer.group.handler_results import delay_seconds
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.requests import PopRequests
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.message import DELAY_LEVEL_NAMES, MAX_DELAY_LEVEL
 from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
-_SECONDS_OF_UNIT = {"s": 1.0, "m": 60.0, "h": 3600.0}
-DELAY_SECONDS = (0.0, *[float(name[:-1]) * _SECONDS_OF_UNIT[name[-1]] for name in DELAY_LEVEL_NAMES])
-"""The seconds of each delay level in a broker's default settings. Clients cannot query other settings."""
+PATIENCE_SECONDS = 60.0
+"""Seconds for which messages are acknowledged again while their broker cannot be reached: the default of the
+invisible time."""
+RETRY_SECONDS = 0.1
+"""Seconds until the next acknowledgement then. The request waits for the broker in addition."""
 
 
 class PopAcknowledger:
     """Acknowledges processed messages, and schedules the redelivery of failed ones.
 
     Messages that are processed during an acknowledgement request are acknowledged together in the next one.
-    Failed requests are logged. The broker redelivers their messages when their invisible time is over. Java:
+    While their broker cannot be reached, they are acknowledged again. Other failed requests are only logged,
+    and the broker redelivers their messages when their invisible time is over. Java:
     ``ConsumeMessagePopConcurrentlyService.processConsumeResult``.
 
     Args:
@@ -44,6 +50,7 @@ class PopAcknowledger:
         self._nursery: trio.Nursery | None = None
         self._processed: defaultdict[str, list[PoppedMessage]] = defaultdict(list)
         self._busy: set[str] = set()
+        self._is_flushing = False
 
     def open(self, nursery: trio.Nursery) -> None:
         """Send requests in ``nursery``."""
@@ -58,10 +65,14 @@ class PopAcknowledger:
             self._busy.add(broker_name)
             self._nursery.start_soon(self._send_acknowledgements, broker_name)
 
+    def is_idle(self, broker_name: str) -> bool:
+        """Whether a broker has got all acknowledgements."""
+        return not self._processed.get(broker_name)
+
     def send_to_dead_letters(self, message: PoppedMessage) -> None:
-        """Make a message a dead letter in the background."""
+        """Make a message that was delivered too often a dead letter, in the background."""
         assert self._nursery is not None
-        self._nursery.start_soon(self.deliver_later, message, DEAD_LETTER)
+        self._nursery.start_soon(self._send_to_dead_letters, message, NOT_ACKNOWLEDGED)
 
     async def deliver_later(self, message: PoppedMessage, delay_level: int) -> None:
         """Schedule the redelivery of a failed message, or make it a dead letter after the last one.
@@ -71,30 +82,42 @@ class PopAcknowledger:
             delay_level: the delay, as in ConsumeLater, with the times of a broker's default settings. For 0
                 it grows with the number of failures.
         """
-        failures = message.reconsume_times
-        try:
-            if delay_level == DEAD_LETTER or failures >= self._max_reconsume_times:
-                await self._requests.send_to_dead_letters(
-                    message, failures=failures + 1, max_reconsume_times=self._max_reconsume_times
-                )
-            else:
-                level = delay_level or min(FIRST_DELAY_LEVEL + failures, MAX_DELAY_LEVEL)
-                await self._requests.change_invisible(message, DELAY_SECONDS[level])
-        except RocketMQError as error:
-            self._send_back_logs.failed(
-                message.receipt.broker_name, error, topic=message.topic, message=message.message_id
-            )
+        reason = reason_for_dead_letter(message, delay_level, self._max_reconsume_times)
+        if reason:
+            await self._send_to_dead_letters(message, reason)
         else:
-            self._send_back_logs.succeeded(message.receipt.broker_name)
+            with self._logged(message):
+                seconds = delay_seconds(delay_level, message.reconsume_times)
+                await self._requests.change_invisible(message, seconds)
+
+    async def _send_to_dead_letters(self, message: PoppedMessage, reason: str) -> None:
+        deliveries = message.reconsume_times + (reason != NOT_ACKNOWLEDGED)
+        with self._logged(message):
+            await self._requests.send_to_dead_letters(
+                message, reason, deliveries=deliveries, max_reconsume_times=self._max_reconsume_times
+            )
+
+    @contextmanager
+    def _logged(self, message: PoppedMessage) -> Iterator[None]:
+        """Log the failure of a request to send a message back."""
+        broker_name = message.receipt.broker_name
+        try:
+            yield
+        except RocketMQError as error:
+            self._send_back_logs.failed(broker_name, error, topic=message.topic, message=message.message_id)
+        else:
+            self._send_back_logs.succeeded(broker_name)
 
     async def flush(self) -> None:
-        """Send all outstanding acknowledgements. Call it after the last :meth:`acknowledge`."""
+        """Send all outstanding acknowledgements once. Call it after the last :meth:`acknowledge`."""
+        self._is_flushing = True
         async with open_nursery() as nursery:
             for broker_name in [name for name, processed in self._processed.items() if processed]:
                 nursery.start_soon(self._send_acknowledgements, broker_name)
 
     async def _send_acknowledgements(self, broker_name: str) -> None:
         processed = self._processed[broker_name]
+        give_up_at = math.inf
         try:
             while processed:
                 batch = list(processed)
@@ -102,8 +125,14 @@ class PopAcknowledger:
                     await self._requests.acknowledge(broker_name, batch)
                 except RocketMQError as error:
                     self._acknowledge_logs.failed(broker_name, error, messages=len(batch))
+                    now = trio.current_time()
+                    give_up_at = min(give_up_at, now + PATIENCE_SECONDS)
+                    if error.not_reached and not self._is_flushing and now < give_up_at:
+                        await trio.sleep(RETRY_SECONDS)
+                        continue
                 else:
                     self._acknowledge_logs.succeeded(broker_name)
+                give_up_at = math.inf
                 del processed[: len(batch)]
         finally:
             self._busy.discard(broker_name)

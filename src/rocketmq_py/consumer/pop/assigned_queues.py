@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Collection, Iterator, KeysView, Mapping
 from functools import partial
@@ -9,9 +10,8 @@ from typing import Final
 
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
-from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig
 from rocketmq_py.consumer.group.counters import CachedMessages, ConsumerCounters
 from rocketmq_py.consumer.group.statistics import QueueStatistics, epoch_ms
 from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
@@ -19,7 +19,9 @@ from rocketmq_py.consumer.pop.pop_loop import PopLoop
 from rocketmq_py.consumer.pop.process_queue import PopProcessQueue
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.consumer.pull.loop_table import LoopTable, start_loops
+from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.position import Position
 from rocketmq_py.protocol.bodies import ALL_QUEUES, PopQueueInfo, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
 
@@ -45,8 +47,8 @@ class PopAssignedQueues:
 
     def __init__(
         self,
-        client: Client,
-        config: PushConsumerConfig,
+        client: ClientCore,
+        config: PushConsumerSettings,
         subscriptions: Mapping[str, SubscriptionData],
         counters: ConsumerCounters,
     ) -> None:
@@ -54,7 +56,7 @@ class PopAssignedQueues:
         self._config = config
         self._subscriptions = subscriptions
         self._counters = counters
-        self._requests = PopRequests(client, config.group)
+        self._requests = PopRequests(client, config.group, counters)
         self.acknowledger: PopAcknowledger = PopAcknowledger(
             self._requests, config.group, max_reconsume_times=config.reconsume_limit
         )
@@ -140,14 +142,24 @@ class PopAssignedQueues:
                 self._config.group, topic, len(wanted), len(assigned), len(revoked),
             )  # fmt: skip
 
+    async def hand_over(self) -> None:
+        """Have brokers redeliver the messages that wait for a handler."""
+        await self._release(waiting_only=True)
+
     async def leave(self) -> None:
-        """Send the outstanding acknowledgements. Brokers redeliver all other messages."""
+        """Send the outstanding acknowledgements, and have brokers redeliver all other messages."""
         await self.acknowledger.flush()
+        await self._release(waiting_only=False)
+
+    async def _release(self, *, waiting_only: bool) -> None:
+        queues = [loop.process_queue for loop in self]
+        messages = [queue.take_to_release(waiting_only=waiting_only) for queue in queues]
+        await self._requests.release(itertools.chain.from_iterable(messages))
 
     def _make_loop(self, queue: MessageQueue) -> PopLoop[PopProcessQueue]:
         config = self._config
         subscribed = self._subscriptions[queue.topic]
-        first = config.consume_from is ConsumeFrom.FIRST
+        first = config.consume_from == Position.earliest
         process_queue = PopProcessQueue(queue, self._counters.of(queue.topic), self.acknowledger.acknowledge)
         return PopLoop(
             process_queue,
@@ -155,11 +167,11 @@ class PopAssignedQueues:
             lambda: PopSpec(
                 self._subscriptions.get(queue.topic, subscribed),
                 config.pop_batch_nums,
-                config.pop_invisible_time,
+                config.invisible,
                 INIT_FROM_MIN if first else INIT_FROM_MAX,
             ),
             hold=config.pull_hold,
-            threshold=config.pop_threshold_for_queue,
+            threshold=config.pop_threshold,
             max_reconsume_times=config.reconsume_limit,
             acknowledger=self.acknowledger,
             deliver=partial(self._deliver, process_queue),

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Unpack
 
 import trio
 
-from rocketmq_py.arguments import optional
-from rocketmq_py.client.client import Client, wall_clock_ms
-from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.consumer.config import ConsumeFrom
+from rocketmq_py.arguments import Duration, optional
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.settings import ClientSettings
+from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer.group.base_consumer import GroupConsumer
 from rocketmq_py.consumer.group.concurrent_queries import query_lag
 from rocketmq_py.consumer.group.membership import Membership
-from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.receiver import (
     MAX_MESSAGES,
@@ -26,13 +24,16 @@ from rocketmq_py.consumer.pop.receiver import (
     check_seconds,
 )
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
+from rocketmq_py.consumer.pop.settings import PopConsumerOptions, PopConsumerSettings
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic
+from rocketmq_py.position import Position
 from rocketmq_py.protocol.bodies import ConsumeType, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
 
 
+@takes_settings(PopConsumerSettings, ClientSettings)
 class PopConsumer(ReceivingConsumer, GroupConsumer):
     """Receives messages of a group on request. Similar to the ``SimpleConsumer`` of Java's 5.x client.
 
@@ -58,47 +59,44 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
     Args:
         client: name servers as ``host:port;host:port``, or an open client to share. None reads NAMESRV_ADDR,
             or uses 127.0.0.1:9876 if that is not set.
-        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared. Options may set
-            fields that these leave at their defaults.
         group: the consumer group. All members must have the same subscriptions.
-        rng: the source of randomness, for reproducible tests.
-        now_ms: the clock for the versions of subscriptions, epoch milliseconds.
-        **options: the fields of PopConsumerConfig, and those of ClientConfig unless a client is shared.
+        **options: the settings of a PopConsumer, and those of a Client unless one is shared.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, or invalid.
+        ConfigurationError: an option is unknown or invalid.
 
     Entering raises:
         ConfigurationError: another consumer of the shared client is in the group.
     """
 
-    config: PopConsumerConfig
+    _settings: PopConsumerSettings
 
     def __init__(
         self,
         client: str | Client | None = None,
-        *configs: PopConsumerConfig | ClientConfig,
+        *,
         group: str | None = None,
-        rng: random.Random | None = None,
-        now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[PopConsumerOptions],
     ) -> None:
-        super().__init__(
-            PopConsumerConfig, client, configs=configs, group=group, options=options, rng=rng, now_ms=now_ms
-        )
-        self._create_receiver(PopRequests(self.client, self._group))
+        super().__init__(PopConsumerSettings, client, group=group, options=options)
+        self._create_receiver(PopRequests(self._client, self._group, self._counters))
         self._membership = Membership(
-            self.client, self._group, self._subscriptions, ConsumeType.POP, self.config.consume_from
+            self._client, self._group, self._subscriptions, ConsumeType.POP, self._settings.consume_from
         )
         self._stopping = trio.Event()
+
+    @property
+    def settings(self) -> PopConsumerSettings:
+        """The settings."""
+        return self._settings
 
     async def receive(
         self,
         topic: str | None = None,
         *,
         max_messages: int = MAX_MESSAGES,
-        invisible: float = 60.0,
-        wait: float = 15.0,
+        invisible: Duration = 60.0,
+        wait: Duration = 15.0,
     ) -> list[PoppedMessage]:
         """Receive messages as soon as there are any. Unacknowledged messages are redelivered.
 
@@ -123,18 +121,18 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
             BrokerError: a broker refused with an error that is not retriable, or all brokers failed.
             TopicNotFoundError, NoQueueError, NameServerError, ConnectError, ConnectionLostError,
             RequestTimeoutError, ProtocolError: all brokers failed. If only some topics or brokers fail, their
-            errors are logged.
+            errors are logged. Brokers that cannot be reached are an error only after ``wait`` seconds.
 
         When cancelled, no message is lost. Messages that arrive for this call are returned by the next one,
         or redelivered by the broker if the next one comes too late.
         """
         self._check_open()
         optional(check_topic, topic, "topic")
-        max_messages = check_receive(max_messages, invisible, wait)
+        max_messages, invisible, wait = check_receive(max_messages, invisible, wait)
         started = trio.current_time()
         subscriptions = await self._subscriptions_of(topic)
         specs = {
-            name: PopSpec(subscription, max_messages, invisible, self._init_mode, self.config.orderly)
+            name: PopSpec(subscription, max_messages, invisible, self._init_mode, self._settings.orderly)
             for name, subscription in subscriptions.items()
         }
         return await self._receiver.receive(specs, max_messages, wait, started)
@@ -157,7 +155,7 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
             check_popped(message)
         await self._receiver.acknowledge(messages)
 
-    async def change_invisible(self, message: PoppedMessage, seconds: float) -> PoppedMessage:
+    async def change_invisible(self, message: PoppedMessage, seconds: Duration) -> PoppedMessage:
         """Change the time at which a message is redelivered.
 
         Args:
@@ -176,8 +174,12 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
         """
         self._check_open()
         check_popped(message)
-        check_seconds("seconds", seconds)
-        return await self._receiver.change_invisible(message, seconds)
+        return await self._receiver.change_invisible(message, check_seconds("seconds", seconds))
+
+    async def _reject(self, message: PoppedMessage) -> None:
+        """Make a message a dead letter at once. For integrations. Raises as :meth:`ack`."""
+        self._check_open()
+        await self._receiver.reject(message)
 
     async def _subscriptions_of(self, topic: str | None) -> Mapping[str, SubscriptionData]:
         """Return the current subscriptions of a topic, or of all topics for None."""
@@ -196,7 +198,7 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
 
     @property
     def _init_mode(self) -> int:
-        return INIT_FROM_MIN if self.config.consume_from is ConsumeFrom.FIRST else INIT_FROM_MAX
+        return INIT_FROM_MIN if self._settings.consume_from == Position.earliest else INIT_FROM_MAX
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Ask the brokers for the group's lag in each queue.
@@ -211,10 +213,10 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
         """
         self._check_open()
         # A copy of the topics, because another task may subscribe in the meantime.
-        routes = [await self.client.routes.get(topic) for topic in list(self._subscriptions)]
-        brokers, group = self.client.brokers, self.config.group
+        routes = [await self._client.routes.get(topic) for topic in list(self._subscriptions)]
+        brokers, group = self._client.brokers, self._settings.group
         return await query_lag(
-            self.client,
+            self._client,
             [queue for route in routes for queue in route.read_queues],
             partial(brokers.committed_offset, group, zero_if_new=False),
         )
@@ -223,8 +225,8 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
 
     async def _open(self) -> None:
         await super()._open()
-        self.nursery.start_soon(self._membership.keep_comparing_subscriptions)
+        self._nursery.start_soon(self._membership.keep_comparing_subscriptions)
 
     def _subscription_changed(self, _: str) -> None:
         if self._membership.joined.is_set():
-            self.client.heartbeats.request_round()
+            self._client.heartbeats.request_round()

@@ -43,8 +43,10 @@ MESSAGE_FIELDS = tuple(field.name for field in attrs.fields(ReceivedMessage))
 """The fields of a received message, from which a popped one is made."""
 
 
-def read_popped(answer: Command, broker_name: str, namespace: Namespace) -> list[PoppedMessage]:
+def read_popped(answer: Command, broker_name: str, namespace: Namespace, topic: str) -> list[PoppedMessage]:
     """Return the messages in the answer to a pop. Java: ``MQClientAPIImpl.processPopResponse``.
+
+    Messages of the retry topic get the topic that was popped. Brokers from 5.1.0 on do so themselves.
 
     Raises:
         ProtocolError: the answer is malformed, or lacks the start offset of a message's queue.
@@ -53,19 +55,24 @@ def read_popped(answer: Command, broker_name: str, namespace: Namespace) -> list
     offsets = PoppedOffsets.parse(header.start_offset_info, order_count_info=header.order_count_info)
     popped = []
     for message in namespace.unwrap_messages(decode_within_budget(answer.body, broker_name).messages):
-        queue = (TopicKind.NORMAL, message.queue_id)
-        values = {name: getattr(message, name) for name in MESSAGE_FIELDS}
+        kind = TopicKind.NORMAL if message.topic == topic else TopicKind.of(message.topic)
+        queue = (kind, message.queue_id)
+        values = {name: getattr(message, name) for name in MESSAGE_FIELDS} | {"topic": topic}
         # Ordered pops do not use a retry topic. The broker counts the deliveries and returns the count.
         redeliveries = offsets.counts.get((queue, message.queue_offset), offsets.queue_counts.get(queue))
         if redeliveries:
             values["reconsume_times"] = redeliveries
-        popped.append(PoppedMessage(**values, receipt=_receipt(message, header, offsets.starts.get(queue))))
+        popped.append(
+            PoppedMessage(**values, receipt=_receipt(message, header, kind, offsets.starts.get(queue)))
+        )
     return popped
 
 
-def _receipt(message: ReceivedMessage, header: PopMessageAnswer, start_offset: int | None) -> ReceiptHandle:
+def _receipt(
+    message: ReceivedMessage, header: PopMessageAnswer, kind: TopicKind, start_offset: int | None
+) -> ReceiptHandle:
     checkpoint = message.properties.get(POP_CHECKPOINT)
-    if checkpoint is not None:  # brokers set it for messages of a retry topic
+    if checkpoint is not None:  # brokers from 5.1.0 on set it for messages of a retry topic
         return ReceiptHandle.parse(checkpoint)
     if start_offset is None:
         raise ProtocolError(
@@ -77,7 +84,7 @@ def _receipt(message: ReceivedMessage, header: PopMessageAnswer, start_offset: i
         pop_time_ms=header.pop_time,
         invisible_ms=header.invisible_time,
         revive_queue_id=header.revive_qid,
-        topic_kind=TopicKind.NORMAL,
+        topic_kind=kind,
         broker_name=message.broker_name,
         queue_id=message.queue_id,
         offset=message.queue_offset,

@@ -89,6 +89,12 @@ class PendingPops:
         self._buffered.extendleft(reversed(messages))
         self._changed.unpark_all()
 
+    def take_all(self) -> list[PoppedMessage]:
+        """Take all buffered messages."""
+        messages = [buffered.message for buffered in self._buffered]
+        self._buffered.clear()
+        return messages
+
     async def wait(
         self, nursery: trio.Nursery, broker_name: str, spec: PopSpec, *, hold: float, topics: Collection[str]
     ) -> None:

@@ -14,7 +14,7 @@ from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
 from rocketmq_py.consumer.pop.messages import PoppedMessage, classify, count_popped
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
-from rocketmq_py.consumer.pull.retry import RETRY_DELAYS, PullRetry, state_after_empty
+from rocketmq_py.consumer.pull.retry import PullRetry, state_after_empty
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
 
@@ -91,7 +91,7 @@ class PopLoop(Generic[Buffer]):
         self._max_reconsume_times = max_reconsume_times
         self._acknowledger = acknowledger
         self._deliver = deliver
-        self._retry = PullRetry(self.queue, retry_log, invalidate_route)
+        self._retry = PullRetry(requests.client, self.queue, retry_log, invalidate_route)
         self._changed = trio.lowlevel.ParkingLot()
         self._pause = trio.CancelScope()
 
@@ -102,9 +102,9 @@ class PopLoop(Generic[Buffer]):
             if not self._may_pop:
                 await self._changed.park()
                 continue
-            pause = await self._pop()
+            state = await self._pop()
             with trio.CancelScope() as self._pause:
-                await trio.sleep(pause)
+                await self._retry.wait(state)
 
     def pause(self, paused: bool) -> None:
         """Pause or resume popping. Popped messages are still processed."""
@@ -132,24 +132,24 @@ class PopLoop(Generic[Buffer]):
         if self._may_pop:
             self._changed.unpark_all()
 
-    async def _pop(self) -> float:
-        """Pop once. Return the seconds until the next pop."""
+    async def _pop(self) -> PullState:
+        """Pop once. Return the state that decides when the next pop follows."""
         spec = self._spec()
         self.pulled_at = trio.current_time()
         try:
-            popped = await self._requests.pop(
+            popped = await self._requests.pop_or_release(
                 self.queue.broker_name, spec, hold=self._hold, queue_id=self.queue.queue_id
             )
         except RocketMQError as error:
-            self.process_queue.counts.note_error(error)
-            return RETRY_DELAYS[self._retry.failed(error)]
+            self.process_queue.counts.note_failed_pull(error)
+            return self._retry.failed(error)
         self._retry.succeeded()
         if popped:
             now = trio.current_time()
             count_popped(self.process_queue.counts, popped, now - self.pulled_at)
             self._accept(popped, spec, now + spec.invisible)
-            return 0.0
-        return RETRY_DELAYS.get(state_after_empty(self.pulled_at), 0.0)
+            return PullState.PULLING
+        return state_after_empty(self.pulled_at)
 
     def _accept(self, popped: list[PoppedMessage], spec: PopSpec, until: float) -> None:
         """Dispatch popped messages, except those that are filtered out or were delivered too often."""

@@ -107,6 +107,15 @@ class PopProcessQueue(MessageBuffer):
             self.counts.sent_back += 1
             self._discard(message)
 
+    def take_to_release(self, *, waiting_only: bool) -> list[PoppedMessage]:
+        """Remove and return the unacknowledged messages, or only those that wait for a handler."""
+        unacknowledged = self.waiting_messages if waiting_only else self._invisible_until
+        messages = [message for message in list(unacknowledged) if message in self]
+        self.waiting_messages.clear()
+        for message in messages:
+            self._discard(message)
+        return cast("list[PoppedMessage]", messages)
+
     def _discard(self, message: ReceivedMessage) -> None:
         del self._invisible_until[message]
         if self.on_removed is not None:

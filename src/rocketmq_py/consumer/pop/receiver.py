@@ -10,11 +10,12 @@ from typing import Final
 
 import trio
 
-from rocketmq_py.arguments import check_integer, check_timeout
-from rocketmq_py.client.client import Client
+from rocketmq_py.arguments import Duration, check_integer, check_timeout
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.group.base_consumer import BaseConsumer
 from rocketmq_py.consumer.group.counters import ConsumerCounters
+from rocketmq_py.consumer.group.dead_letters import NOT_ACKNOWLEDGED
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.group.operator_requests import OperatorRequests
@@ -25,7 +26,7 @@ from rocketmq_py.consumer.pop.pending_pops import BufferedMessage, PendingPops
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.consumer.pop.targets import SHARED_HOLD_SECONDS, PopTargets
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS
-from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.errors import ConfigurationError, ConnectionLostError, FlowControlError, RocketMQError
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -50,7 +51,7 @@ class PopReceiver:
 
     def __init__(
         self,
-        client: Client,
+        client: ClientCore,
         requests: PopRequests,
         group: str,
         *,
@@ -79,6 +80,8 @@ class PopReceiver:
     ) -> list[PoppedMessage]:
         """Return up to ``count`` messages as soon as there are any, or none after ``wait`` seconds.
 
+        While no broker can be reached, it waits for one, and raises the error after ``wait`` seconds.
+
         Args:
             specs: the parameters of the pops of each topic.
             count: the maximum number of messages.
@@ -91,7 +94,13 @@ class PopReceiver:
         shared_hold = 0.0
         while True:
             round_started = now
-            buffered = await self._pop_from_each(specs, count, deadline=deadline, shared_hold=shared_hold)
+            buffered: list[BufferedMessage] = []
+            try:
+                buffered = await self._pop_from_each(specs, count, deadline=deadline, shared_hold=shared_hold)
+            except RocketMQError as error:
+                is_away = error.not_reached or isinstance(error, ConnectionLostError)
+                if not is_away or deadline - trio.current_time() < LAST_MOMENT_SECONDS:
+                    raise
             now = trio.current_time()
             if buffered or deadline - now < LAST_MOMENT_SECONDS:
                 return await self._deliver(buffered, now - started)
@@ -144,6 +153,18 @@ class PopReceiver:
         self._counters.of(message.topic).sent_back += 1
         return changed
 
+    async def reject(self, message: PoppedMessage) -> None:
+        """Make an unacknowledged message a dead letter. It is acknowledged then."""
+        await self._requests.send_to_dead_letters(
+            message,
+            "the program rejected it",
+            deliveries=message.reconsume_times + 1,
+            max_reconsume_times=self._max_reconsume_times,
+        )
+        counts = self._counters.of(message.topic)
+        counts.failed += 1
+        counts.sent_back += 1
+
     @asynccontextmanager
     async def holding(self, message: PoppedMessage, invisible: float) -> AsyncIterator[None]:
         """Renew the invisible time of a message while the block runs, then acknowledge it."""
@@ -159,6 +180,10 @@ class PopReceiver:
         await lease.wait_ended()
         self._check_open()
         await self.acknowledge([lease.message])
+
+    async def release(self) -> None:
+        """Have brokers redeliver the messages that no call has returned."""
+        await self._requests.release(self._pending_pops.take_all())
 
     async def _pop_from_each(
         self, specs: Mapping[str, PopSpec], count: int, *, deadline: float, shared_hold: float
@@ -188,6 +213,8 @@ class PopReceiver:
                 )
             except RocketMQError as error:
                 self._check_open()
+                if isinstance(error, FlowControlError):
+                    self._counters.of(target.topic).throttled += 1
                 self._targets.failed(target, error)
                 errors.append(error)
             else:
@@ -202,7 +229,7 @@ class PopReceiver:
     async def _pop(self, broker_name: str, spec: PopSpec, hold: float) -> list[PoppedMessage]:
         """Pop and return the deliverable messages. The others are removed in the background."""
         started = trio.current_time()
-        popped = await self._requests.pop(broker_name, spec, hold=hold)
+        popped = await self._requests.pop_or_release(broker_name, spec, hold=hold)
         if popped:
             counts = self._counters.of(spec.subscription.topic)
             count_popped(counts, popped, trio.current_time() - started)
@@ -222,7 +249,8 @@ class PopReceiver:
             for message in classified.exhausted:
                 await self._requests.send_to_dead_letters(
                     message,
-                    failures=message.reconsume_times,
+                    NOT_ACKNOWLEDGED,
+                    deliveries=message.reconsume_times,
                     max_reconsume_times=self._max_reconsume_times,
                 )
                 counts = self._counters.of(message.topic)
@@ -250,10 +278,10 @@ class ReceivingConsumer(BaseConsumer):
     def _create_receiver(self, requests: PopRequests) -> None:
         """Create the receiver. It sends its requests through ``requests``."""
         self._receiver = PopReceiver(
-            self.client,
+            self._client,
             requests,
             self._group,
-            max_reconsume_times=self.config.max_reconsume_times,
+            max_reconsume_times=self._settings.max_reconsume_times,
             hooks=self._hooks,
             counters=self._counters,
             check_open=self._check_open,
@@ -261,7 +289,7 @@ class ReceivingConsumer(BaseConsumer):
         self._member_left = trio.Event()
 
     @asynccontextmanager
-    async def holding(self, message: PoppedMessage, *, invisible: float = 60.0) -> AsyncIterator[None]:
+    async def holding(self, message: PoppedMessage, *, invisible: Duration = 60.0) -> AsyncIterator[None]:
         """Keep a message invisible for as long as the block runs, then acknowledge it.
 
         ::
@@ -292,55 +320,59 @@ class ReceivingConsumer(BaseConsumer):
         """
         self._check_open()
         check_popped(message)
-        check_seconds("invisible", invisible)
-        if not invisible:
-            raise ConfigurationError("invisible is 0; it must be above 0")
-        async with self._receiver.holding(message, invisible):
+        number = check_invisible(invisible)
+        async with self._receiver.holding(message, number):
             yield
 
     async def _open(self) -> None:
         await super()._open()
-        self._receiver.open(self.nursery)
-        await self.nursery.start(self._run_as_member)
+        self._receiver.open(self._nursery)
+        await self._nursery.start(self._run_as_member)
 
     async def _run_as_member(self, *, task_status: trio.TaskStatus[None]) -> None:
         self._membership.join()
         try:
             with OperatorRequests(
-                self.client,
+                self._client,
                 self._group,
                 describe=self._membership.describe,
-                properties={"maxReconsumeTimes": str(self.config.max_reconsume_times)},
+                properties={"maxReconsumeTimes": str(self._settings.max_reconsume_times)},
                 counters=self._counters,
-                nursery=self.nursery,
+                nursery=self._nursery,
             ).serve():
                 task_status.started()
                 await self._stopping.wait()
         finally:
-            await self._membership.leave(self.close_timeout)
+            await self._membership.leave()
             self._member_left.set()
 
     async def _close(self) -> None:
         self._stopping.set()
         await self._member_left.wait()
         await super()._close()
+        await self._receiver.release()
 
 
-def check_receive(max_messages: int, invisible: float, wait: float) -> int:
-    """Return ``max_messages`` as an int. Raise ConfigurationError if an argument is out of range."""
+def check_receive(max_messages: int, invisible: Duration, wait: Duration) -> tuple[int, float, float]:
+    """Return the arguments as numbers. Raise ConfigurationError if one is out of range."""
     max_messages = check_integer(max_messages, "max_messages", lowest=1, highest=MAX_MESSAGES)
-    check_seconds("invisible", invisible)
-    check_seconds("wait", wait)
-    if not invisible:
+    return max_messages, check_invisible(invisible), check_seconds("wait", wait)
+
+
+def check_invisible(invisible: Duration) -> float:
+    """Return a finite number of seconds above 0. Raise ConfigurationError for others."""
+    number = check_seconds("invisible", invisible)
+    if not number:
         raise ConfigurationError("invisible is 0; it must be above 0")
-    return max_messages
+    return number
 
 
-def check_seconds(name: str, seconds: float | None) -> None:
-    """Raise ConfigurationError unless ``seconds`` is a finite, non-negative number."""
-    check_timeout(seconds, name)
-    if seconds is None or seconds == math.inf:
-        raise ConfigurationError(f"{name} is {seconds!r}; it must be a number of seconds")
+def check_seconds(name: str, duration: Duration | None) -> float:
+    """Return a finite, non-negative number of seconds. Raise ConfigurationError for others."""
+    number = check_timeout(duration, name)
+    if number is None or number == math.inf:
+        raise ConfigurationError(f"{name} is {number!r}; it must be a number of seconds")
+    return number
 
 
 def check_popped(message: object) -> None:

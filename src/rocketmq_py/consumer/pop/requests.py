@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import attrs
 import trio
 
-from rocketmq_py.client.client import Client
-from rocketmq_py.client.proxies import unsupported_by_proxy
-from rocketmq_py.codes import V5_0_0_SNAPSHOT, RequestCode, ResponseCode
+from rocketmq_py.client.core import ClientCore
+from rocketmq_py.client.features import BATCH_ACKNOWLEDGEMENTS, POP
+from rocketmq_py.client.lifespan import nursery_of
+from rocketmq_py.client.proxies import not_offered, unsupported_by_proxy
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer.group.counters import ConsumerCounters
+from rocketmq_py.consumer.group.dead_letters import DeadLetters
 from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.consumer.pop.messages import (
     PoppedMessage,
@@ -21,7 +26,7 @@ from rocketmq_py.consumer.pop.messages import (
     read_popped,
     with_new_receipt,
 )
-from rocketmq_py.errors import Delivery, RocketMQError, UnsupportedByBrokerError
+from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
 from rocketmq_py.protocol.bodies import ALL_QUEUES, BatchAck, BatchAcks, SubscriptionData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
@@ -33,6 +38,7 @@ from rocketmq_py.protocol.headers import (
 )
 from rocketmq_py.remoting import Connection
 from rocketmq_py.remoting.answer_errors import broker_error
+from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -79,6 +85,55 @@ class _PopKey(NamedTuple):
     queue_id: int
 
 
+class BackgroundPop:
+    """A pop in a task of the client, which outlives a cancelled caller. Then its messages are released.
+
+    Args:
+        requests: sends the pop, and releases the messages.
+        broker_name: the broker, for the log.
+    """
+
+    def __init__(self, requests: PopRequests, broker_name: str) -> None:
+        self._requests = requests
+        self._broker_name = broker_name
+        self._is_awaited = True
+        self._messages: list[PoppedMessage] = []
+        self._error: BaseException | None = ClosedError("this Client is closed")  # if this task is cancelled
+        self._ended = trio.Event()
+
+    async def run(self, pop: Callable[[], Awaitable[list[PoppedMessage]]]) -> list[PoppedMessage]:
+        """Call ``pop``. Return its messages, or raise its error."""
+        await trio.lowlevel.checkpoint_if_cancelled()  # a cancelled caller starts no pop
+        nursery_of(self._requests.client).start_soon(self._pop, pop)
+        try:
+            await self._ended.wait()
+        finally:
+            self._is_awaited = False
+        if self._error is not None:
+            raise self._error
+        return self._messages
+
+    async def _pop(self, pop: Callable[[], Awaitable[list[PoppedMessage]]]) -> None:
+        try:
+            self._messages = await pop()
+            self._error = None
+        except trio.Cancelled:
+            raise
+        except BaseException as error:
+            if not self._is_awaited and not isinstance(error, RocketMQError):
+                raise
+            self._error = error  # run() raises it
+        finally:
+            self._ended.set()
+        if not self._is_awaited:
+            if self._error is not None:
+                logger.info(
+                    "pop failed after its caller was cancelled: group=%s broker=%s error=%s",
+                    self._requests.group, self._broker_name, self._error,
+                )  # fmt: skip
+            await self._requests.release(self._messages)
+
+
 class PopRequests:
     """Sends the pop requests of a group. Java: ``PullAPIWrapper.popAsync`` and related methods.
 
@@ -92,10 +147,21 @@ class PopRequests:
         group: the consumer group.
     """
 
-    def __init__(self, client: Client, group: str) -> None:
+    def __init__(self, client: ClientCore, group: str, counters: ConsumerCounters) -> None:
         self._client = client
         self._group = group
+        self._dead_letters = DeadLetters(group, counters)
         self._lost_attempts: defaultdict[_PopKey, list[str]] = defaultdict(list)
+
+    @property
+    def client(self) -> ClientCore:
+        """The client that sends the requests."""
+        return self._client
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self._group
 
     async def pop(
         self, broker_name: str, spec: PopSpec, *, hold: float, queue_id: int = ALL_QUEUES
@@ -118,7 +184,7 @@ class PopRequests:
         When cancelled, the broker may have popped messages. It redelivers them when their invisible time is
         over.
         """
-        timeout = self._client.config.request_timeout
+        timeout = self._client.settings.request_timeout
         connection = await self._connect(broker_name, timeout)
         key = _PopKey(broker_name, spec.subscription.topic, queue_id)
         attempt_id = self._attempt_id(key) if spec.orderly else None
@@ -149,11 +215,43 @@ class PopRequests:
             raise
         if not await self._has_messages(answer, connection, hold):
             return []
-        return read_popped(answer, broker_name, self._client.namespace)
+        return read_popped(answer, broker_name, self._client.namespace, spec.subscription.topic)
+
+    async def pop_or_release(
+        self, broker_name: str, spec: PopSpec, *, hold: float, queue_id: int = ALL_QUEUES
+    ) -> list[PoppedMessage]:
+        """Pop as :meth:`pop` does, but release the messages if this is cancelled.
+
+        A broker delivers messages to a held pop although its caller was cancelled. As long as the client is
+        open, it waits for the answer then, and has the broker redeliver the messages at once.
+        """
+        pop = partial(self.pop, broker_name, spec, hold=hold, queue_id=queue_id)
+        return await BackgroundPop(self, broker_name).run(pop)
+
+    async def release(self, messages: Iterable[PoppedMessage]) -> None:
+        """Have brokers redeliver messages at once, instead of after their invisible time.
+
+        Failures are logged. Then the messages are redelivered after their invisible time.
+        """
+        async with open_nursery() as nursery:
+            for message in messages:
+                nursery.start_soon(self._release_one, message)
+
+    async def _release_one(self, message: PoppedMessage) -> None:
+        try:
+            await self._make_visible(message)
+        except RocketMQError as error:
+            logger.info(
+                "messages are redelivered only after their invisible time: group=%s broker=%s error=%s",
+                self._group, message.receipt.broker_name, error,
+            )  # fmt: skip
+
+    async def _make_visible(self, message: PoppedMessage) -> None:
+        await self.change_invisible(message, 0.0)
 
     def _answer_timeout(self, hold: float) -> float:
         """Return the seconds that the answer to a pop may take."""
-        timeout = self._client.config.request_timeout
+        timeout = self._client.settings.request_timeout
         return hold + max(timeout, HELD_ANSWER_SECONDS) if hold else timeout
 
     def _attempt_id(self, key: _PopKey) -> str:
@@ -166,10 +264,10 @@ class PopRequests:
 
     async def acknowledge(self, broker_name: str, messages: Sequence[PoppedMessage]) -> None:
         """Acknowledge messages of one broker. A repeated or late acknowledgement has no effect."""
-        if len(messages) == 1:
-            [message] = messages
+        if len(messages) == 1 or not self._acknowledges_several(broker_name):
             address = self._address(broker_name, RequestCode.ACK_MESSAGE)
-            await self._client.brokers.call(address, AckMessageRequest(**self._delivery_fields(message)))
+            for message in messages:
+                await self._client.brokers.call(address, AckMessageRequest(**self._delivery_fields(message)))
             return
         address = self._address(broker_name, RequestCode.BATCH_ACK_MESSAGE)
         namespace = self._client.namespace
@@ -196,17 +294,17 @@ class PopRequests:
         return with_new_receipt(message, ChangeInvisibleTimeAnswer.from_fields(answer.fields))
 
     async def send_to_dead_letters(
-        self, message: PoppedMessage, *, failures: int, max_reconsume_times: int
+        self, message: PoppedMessage, reason: str, *, deliveries: int, max_reconsume_times: int
     ) -> None:
-        """Send a message to the group's dead-letter queue and acknowledge it."""
+        """Send a message to the group's dead-letter queue and acknowledge it.
+
+        The broker copies the message, so only the log has the reason and the number of deliveries.
+        """
         await self._client.brokers.send_back(
             message, self._group, delay_level=DEAD_LETTER, max_reconsume_times=max_reconsume_times
         )
         await self.acknowledge(message.receipt.broker_name, [message])
-        logger.warning(
-            "message sent to the dead-letter queue: group=%s topic=%s message=%s deliveries=%d",
-            self._group, message.topic, message.message_id, failures,
-        )  # fmt: skip
+        self._dead_letters.note(message, reason, deliveries=deliveries)
 
     async def _has_messages(self, answer: Command, connection: Connection, hold: float) -> bool:
         """Return whether the answer to a pop has messages. Back off if the broker holds too many pops."""
@@ -214,6 +312,8 @@ class PopRequests:
             await trio.sleep(min(hold, FULL_SECONDS))
         if answer.code in _NO_MESSAGES:
             return False
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise not_offered(connection.address, RequestCode.POP_MESSAGE, answer.version)
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(answer.code, answer.remark, connection.address)
         return True
@@ -233,10 +333,16 @@ class PopRequests:
 
     def _check_version(self, connection: Connection) -> None:
         """Raise UnsupportedByBrokerError if the broker does not support these requests."""
-        if connection.peer_version < V5_0_0_SNAPSHOT:
-            raise UnsupportedByBrokerError(
-                f"cannot pop from {connection.address}: the broker is older than 5.0. Use a PushConsumer"
-            )
+        POP.check(connection)
+
+    def _acknowledges_several(self, broker_name: str) -> bool:
+        """Return whether a broker takes several acknowledgements at once. True if its version is unknown."""
+        connection = self._client.connections.get_nowait(self._client.routes.broker_address(broker_name))
+        return (
+            connection is None
+            or not connection.peer_version
+            or BATCH_ACKNOWLEDGEMENTS.is_supported_by(connection.peer_version)
+        )
 
     def _address(self, broker_name: str, code: int) -> str:
         """Return the address of a broker, for a request with this code."""

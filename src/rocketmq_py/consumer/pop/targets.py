@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.pull.retry import PullRetry
 from rocketmq_py.errors import NoQueueError, RocketMQError, UnsupportedByBrokerError
@@ -35,7 +35,7 @@ class PopTargets:
         group: the consumer group, for log lines.
     """
 
-    def __init__(self, client: Client, group: str) -> None:
+    def __init__(self, client: ClientCore, group: str) -> None:
         self._client = client
         self._group = group
         self._round = 0
@@ -86,6 +86,7 @@ class PopTargets:
         retry = self._retries.get(target)
         if retry is None:
             retry = self._retries[target] = PullRetry(
+                self._client,
                 MessageQueue(target.topic, target.broker_name, ALL_QUEUES),
                 self._broker_logs.of(target.broker_name),
                 partial(self._client.routes.invalidate, target.topic),

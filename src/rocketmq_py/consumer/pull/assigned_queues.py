@@ -7,28 +7,36 @@ import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator, KeysView, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
-from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener, notify_listener
 from rocketmq_py.consumer.group.counters import SAMPLE_SECONDS, CachedMessages, ConsumerCounters
-from rocketmq_py.consumer.group.offset_commits import OffsetStore
+from rocketmq_py.consumer.group.offset_commits import OffsetStore, StartingOffsets
 from rocketmq_py.consumer.group.queue_locks import QueueLock, QueueLocks
 from rocketmq_py.consumer.group.statistics import QueueStatistics, epoch_ms
 from rocketmq_py.consumer.pull.loop_table import LoopTable, start_loops
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller
+from rocketmq_py.consumer.settings import FlowLimits, PushConsumerSettings
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
+
+
+class QueueMoves(Protocol):
+    """Finishes with revoked queues. Only for queues without locks."""
+
+    async def settle(self, loops: Collection[PullLoop]) -> None:
+        """Finish with revoked queues, before their offsets are committed."""
+
 
 OVERTAKING_SECONDS = 0.1
 """Seconds after a pull in which a broker might process it after a commit that was sent later."""
@@ -42,14 +50,16 @@ class AssignedQueues:
         config: the consumer's settings.
         subscriptions: the subscriptions by topic. They may change.
         offsets: the offset store.
-        starting_offset: looks up the offset at which to start in a queue.
+        starts: looks up the offset at which to start in a queue.
         limits: returns the flow-control limits of a queue, given the number of assigned queues of its topic.
             None uses the settings.
         counters: the counters of the topics. None for own counters.
         on_dropped: called with a ProcessQueue that is not used any more.
         listener: called when queues are assigned or revoked. None for no listener.
+        moves: finishes with revoked queues that have no locks. None commits them at once.
 
     Attributes:
+        takeover_seconds: how long a new loop waits for the commits of the queue's previous owner.
         is_leaving: whether :meth:`leave` is calling the listener.
         topics: returns the topics that have assigned queues.
         pause: pauses or resumes queues, see LoopTable.
@@ -59,25 +69,28 @@ class AssignedQueues:
 
     def __init__(
         self,
-        client: Client,
-        config: PushConsumerConfig,
+        client: ClientCore,
+        config: PushConsumerSettings,
         subscriptions: Mapping[str, SubscriptionData],
         offsets: OffsetStore,
         *,
-        starting_offset: Callable[[MessageQueue], Awaitable[int]],
+        starts: StartingOffsets,
         limits: Callable[[int], FlowLimits] | None = None,
         counters: ConsumerCounters | None = None,
         on_dropped: Callable[[ProcessQueue], None] | None = None,
         listener: AssignmentListener | None = None,
+        moves: QueueMoves | None = None,
     ) -> None:
         self._client = client
         self._config = config
         self._subscriptions = subscriptions
         self._offsets = offsets
         self._counters = counters or ConsumerCounters()
-        self._starting_offset = starting_offset
+        self._starts = starts
         self._on_dropped = on_dropped
         self._listener = listener
+        self._moves = moves
+        self.takeover_seconds: float = 0.0
         self._limits = limits or config.flow_limits
         self._nursery: trio.Nursery
         self._deliver: Callable[[ProcessQueue], None]
@@ -86,7 +99,7 @@ class AssignedQueues:
         # The number of processed messages of each loop at the last sample, and when it last changed.
         self._progress: WeakKeyDictionary[PullLoop, tuple[int, float]] = WeakKeyDictionary()
         self._locks = QueueLocks(client, config.group)
-        # The loops of revoked ordered queues whose last handler call is still running.
+        # The loops of revoked queues that are not committed yet, because handler calls are still running.
         self._releasing: dict[MessageQueue, PullLoop] = {}
         self._released = trio.lowlevel.ParkingLot()
         self.is_leaving: bool = False
@@ -130,6 +143,7 @@ class AssignedQueues:
             if loop is not None:
                 may_commit = loop.lock is None or loop.lock.is_held
                 loop.reset(offset)
+                self._starts.moved(queue, offset)
                 if may_commit:
                     self._offsets.update(queue, offset)
                     moved.append(queue)
@@ -220,6 +234,16 @@ class AssignedQueues:
                 )
             start_loops(assigned, self._nursery)
 
+    async def hand_over(self, nursery: trio.Nursery) -> None:
+        """Revoke all queues while handlers still run, so that other members can have them.
+
+        Args:
+            nursery: releases the lock of each ordered queue when its handler call has ended.
+        """
+        self._nursery = nursery
+        for topic in list(self.topics()):
+            await self.assign(topic, ())
+
     async def leave(self) -> None:
         """Stop all loops, commit their offsets, and then release their locks."""
         loops = [*self, *self._releasing.values()]
@@ -283,17 +307,22 @@ class AssignedQueues:
     async def _commit_or_release(self, loops: Collection[PullLoop]) -> None:
         """Commit the offsets of revoked queues. Ordered queues follow in the background, with their locks."""
         for loop in loops:
-            if loop.lock is not None:
-                # While an earlier loop of the queue waits for its last call, a later loop has not started.
-                if loop.queue not in self._releasing:
-                    self._releasing[loop.queue] = loop
-                    self._nursery.start_soon(self._release_lock, loop, loop.lock)
-            elif (offset := loop.safe_offset) is not None:
-                self._offsets.update(loop.queue, offset)
-        unlocked = [loop.queue for loop in loops if loop.lock is None]
-        await self._offsets.commit(unlocked)
+            # While an earlier loop of the queue waits for its last call, a later loop has not started.
+            if loop.lock is not None and loop.queue not in self._releasing:
+                self._releasing[loop.queue] = loop
+                self._nursery.start_soon(self._release_lock, loop, loop.lock)
+        unlocked = {loop.queue: loop for loop in loops if loop.lock is None}
+        self._releasing.update(unlocked)  # if this is cancelled, leave() commits them
+        if self._moves is not None:
+            await self._moves.settle(unlocked.values())
+        for queue, loop in unlocked.items():
+            if (offset := loop.safe_offset) is not None:
+                self._offsets.update(queue, offset)
+        # The next owner reads the offsets soon, and brokers may process its request before a oneway commit.
+        await self._offsets.commit_and_wait(unlocked)
         for queue in unlocked:
             self._offsets.forget(queue)
+            del self._releasing[queue]
 
     async def _release_lock(self, loop: PullLoop, lock: QueueLock) -> None:
         """Release the lock of a queue after its last handler call has ended and its offset is committed."""
@@ -311,7 +340,9 @@ class AssignedQueues:
         config, client = self._config, self._client
         subscribed = self._subscriptions[queue.topic]
         lock: QueueLock | None = None
-        start: Callable[[], Awaitable[int]] = partial(self._starting_offset, queue)
+        start: Callable[[], Awaitable[int]] = partial(
+            self._start_from, queue, trio.current_time() + self.takeover_seconds
+        )
         if config.orderly:
             lock = QueueLock(
                 queue,
@@ -347,18 +378,24 @@ class AssignedQueues:
             lock.on_acquired = partial(self._on_lock_acquired, loop)
         return loop
 
+    async def _start_from(self, queue: MessageQueue, taken_over_at: float) -> int:
+        """Return the first offset, when the previous owner of the queue has committed."""
+        await trio.sleep_until(taken_over_at)
+        return await self._starts.of(queue)
+
     async def _start_in_order(self, lock: QueueLock) -> int:
         """Wait for the lock, and for the last call of an earlier loop. Return the first offset."""
         while lock.queue in self._releasing:
             await self._released.park()
         if not lock.is_held:
             await self._locks.acquire(lock)
-        return await self._starting_offset(lock.queue)
+        return await self._starts.of(lock.queue)
 
     def _on_lock_lost(self, loop: PullLoop) -> None:
         """Drop the pulled messages and the recorded offset: another member may have committed since."""
         self._offsets.forget(loop.queue)
-        loop.reset()
+        # A seek() that came before the lock is still to be done.
+        loop.reset(loop.position if loop.process_queue is None else None)
 
     def _on_lock_acquired(self, loop: PullLoop) -> None:
         if loop.process_queue is not None:

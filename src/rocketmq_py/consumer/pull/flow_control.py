@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.settings import FlowLimits
 
 
 def flow_state(process_queue: ProcessQueue, limits: FlowLimits) -> PullState:

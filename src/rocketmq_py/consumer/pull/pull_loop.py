@@ -11,7 +11,6 @@ import attrs
 import trio
 
 from rocketmq_py.client.retry_log import RetryLog
-from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.consumer.group.meter import Arrivals
 from rocketmq_py.consumer.group.queue_locks import QueueLock
@@ -21,6 +20,7 @@ from rocketmq_py.consumer.pull.flow_control import flow_state
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, QueuePuller
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS, PullRetry
+from rocketmq_py.consumer.settings import FlowLimits
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import RETRY_PREFIX
@@ -91,6 +91,7 @@ class PullLoop:
         self._deliver = deliver
         self._is_retry = self.queue.topic.startswith(RETRY_PREFIX)
         self._retry = PullRetry(
+            puller.client,
             self.queue,
             retry_log,
             invalidate_route,
@@ -127,10 +128,9 @@ class PullLoop:
         except RocketMQError as error:
             self.flow = self._retry.failed(error)
             if not self._is_retry:
-                self._counts.note_error(error)
-        pause = RETRY_DELAYS.get(self.flow)
-        if pause is not None:
-            await trio.sleep(pause)
+                self._counts.note_failed_pull(error)
+        if self.flow in RETRY_DELAYS:
+            await self._retry.wait(self.flow)
 
     async def _begin(self) -> ProcessQueue:
         offset = await self._start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -11,10 +10,10 @@ from functools import partial
 import attrs
 import msgspec
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import BrokerError, QueueGoneError, RocketMQError
+from rocketmq_py.errors import BrokerError, NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
 from rocketmq_py.protocol.command import Command
@@ -43,8 +42,6 @@ class PullStatus(enum.Enum):
     OFFSET_MOVED = ResponseCode.PULL_OFFSET_MOVED
 
 
-_ILLEGAL_QUEUE = re.compile(r"queueId\[-?\d+\] is illegal")
-"""The remark of a 4.x broker that does not have a queue. Its error code, SYSTEM_ERROR, has many causes."""
 _STATUS = {int(status.value): status for status in PullStatus}
 _FOUND = PullStatus.FOUND
 _COMMIT, _SUSPEND, _SUBSCRIPTION = map(int, PullFlag)
@@ -110,7 +107,7 @@ class QueuePuller:
 
     def __init__(
         self,
-        client: Client,
+        client: ClientCore,
         group: str,
         queue: MessageQueue,
         *,
@@ -127,6 +124,11 @@ class QueuePuller:
         self._is_static = is_logical_broker_name(queue.broker_name)
         self._broker_id = MASTER_ID
         self._prepared: tuple[SubscriptionData, int, dict[str, str]] | None = None
+
+    @property
+    def client(self) -> ClientCore:
+        """The client that pulls."""
+        return self._client
 
     @property
     def namespace(self) -> Namespace:
@@ -147,7 +149,8 @@ class QueuePuller:
         Raises:
             BrokerError: the broker refused.
             ProtocolError: the answer is malformed.
-            NoQueueError: the broker does not have the queue any more, or has no known address.
+            NoQueueError: the broker has no known address, or does not have the queue any more. Its
+                ``queue_gone`` tells which.
             ConnectError, ConnectionLostError, RequestTimeoutError: the broker cannot be reached.
 
         When cancelled, no message is lost. Pull from the same offset again.
@@ -181,7 +184,7 @@ class QueuePuller:
             return self._response_of(answer, address)
         except RocketMQError as error:
             self._broker_id = MASTER_ID  # do not retry at a replica that failed
-            if broker_id == MASTER_ID or not isinstance(error, BrokerError | QueueGoneError):
+            if broker_id == MASTER_ID or not (isinstance(error, BrokerError) or error.queue_gone):
                 raise
         return await self.pull_undecoded(offset, subscription, commit=commit, batch_size=batch_size)
 
@@ -265,11 +268,11 @@ class QueuePuller:
         """Convert an answer, and note which broker it suggests. Raise the error of a refusal."""
         status = _STATUS.get(answer.code)
         if status is None:
-            if answer.code == ResponseCode.INVALID_PARAMETER or (
-                answer.code == ResponseCode.SYSTEM_ERROR and _ILLEGAL_QUEUE.search(answer.remark or "")
-            ):
-                raise QueueGoneError(f"{address} does not have {queue_name(self.queue)}: {answer.remark}")
-            raise broker_error(answer.code, answer.remark, address)
+            error = broker_error(answer.code, answer.remark, address)
+            if answer.code == ResponseCode.INVALID_PARAMETER or error.queue_gone:
+                text = f"{address} does not have {queue_name(self.queue)}: {answer.remark}"
+                raise NoQueueError(text, queue_gone=True)
+            raise error
         header = PullMessageAnswer.from_fields(answer.fields)
         self._broker_id = header.suggest_which_broker_id
         return PullResponse(

@@ -11,12 +11,19 @@ from typing import Final
 import attrs
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RepeatedLog, RetryLog
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullResponse, PullStatus, QueuePuller
-from rocketmq_py.errors import BrokerError, NoQueueError, QueueGoneError, RocketMQError, TopicNotFoundError
+from rocketmq_py.errors import (
+    BrokerError,
+    ConnectionLostError,
+    FlowControlError,
+    NoQueueError,
+    RocketMQError,
+    TopicNotFoundError,
+)
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.protocol.subscription import SQL92
@@ -31,6 +38,13 @@ RETRY_DELAYS: Final[Mapping[PullState, float]] = {
 """States that follow a broker's answer or an error, with the seconds until the next pull.
 
 Java: PULL_TIME_DELAY_MILLS_WHEN_…"""
+LONGEST_BUSY_SECONDS = 1.0
+"""The delay after BUSY doubles up to this as long as the rate is limited.
+
+With Java's alone, a consumer of many queues would itself exceed the limit.
+"""
+RECONNECT_SECONDS = 0.1
+"""Seconds until a broker whose connection was lost is dialled. Later dials are up to a second apart."""
 SECOND_CORRECTION_SECONDS = 30.0
 """A second correction of an offset within this time is followed only after a pause, to avoid a busy loop."""
 
@@ -49,7 +63,8 @@ class PullRetry:
     """Decides when to retry a pull, and from which offset to continue.
 
     Args:
-        queue: the queue, for log lines.
+        client: the client that pulls.
+        queue: the queue.
         log: logs failures. The loops of a broker share it.
         invalidate_route: called when an error shows that the topic's route is out of date.
         is_quiet: whether failures are expected and only logged at DEBUG.
@@ -58,6 +73,7 @@ class PullRetry:
 
     def __init__(
         self,
+        client: ClientCore,
         queue: MessageQueue,
         log: RetryLog,
         invalidate_route: Callable[[], None],
@@ -65,33 +81,67 @@ class PullRetry:
         is_quiet: bool = False,
         pause: float = RETRY_DELAYS[PullState.FAILED],
     ) -> None:
-        self._where = {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id}
+        self._client = client
+        self._queue = queue
+        self._where: dict[str, object] = {
+            "topic": queue.topic,
+            "broker": queue.broker_name,
+            "queue": queue.queue_id,
+        }
         self._log = log
         self._invalidate_route = invalidate_route
         self._is_quiet = is_quiet
         self._pause = pause
         self._has_failed = False
+        self._refusals = 0  # by flow control, one after another
+        self._busy_log: RepeatedLog | None = None
+        self._waits_for_broker = False
         self._correction_log = RepeatedLog(logger)
         self._corrected_at = -math.inf
 
     def failed(self, error: RocketMQError) -> PullState:
-        """Record a failure. Return the next state, whose delay is in RETRY_DELAYS."""
+        """Record a failure. Return the next state. :meth:`wait` waits until the next pull."""
+        self._waits_for_broker = error.not_reached or isinstance(error, ConnectionLostError)
         if error.invalidates_route:
             self._invalidate_route()
-        if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
+        if isinstance(error, FlowControlError):
+            self._refusals += 1
+            self._busy_log = self._busy_log or RepeatedLog(logger)
+            self._busy_log.warning(
+                "pull refused by flow control, retrying: topic=%s broker=%s queue=%s retry_in=%.2f error=%s",
+                *self._where.values(), self.delay(PullState.BUSY), error,
+            )  # fmt: skip
             return PullState.BUSY
+        where = self._where if self._waits_for_broker else {**self._where, "retry_in": self._pause}
         if self._is_quiet:
-            self._log.failed_as_expected(error, **self._where, retry_in=self._pause)
+            self._log.failed_as_expected(error, **where)
         else:
-            self._log.failed(error, **self._where, retry_in=self._pause)
+            self._log.failed(error, **where)
             self._has_failed = True
         return PullState.FAILED
 
+    def delay(self, state: PullState) -> float:
+        """Return the seconds until the next pull in a state of RETRY_DELAYS."""
+        delay = RETRY_DELAYS[state]
+        if state is not PullState.BUSY:
+            return delay
+        return min(delay * 2.0 ** min(self._refusals - 1, 10), LONGEST_BUSY_SECONDS)
+
     def succeeded(self) -> None:
         """Record an answer."""
+        self._refusals = 0
+        self._waits_for_broker = False
         if self._has_failed:
             self._has_failed = False
             self._log.succeeded(**self._where)
+
+    async def wait(self, state: PullState) -> None:
+        """Wait for the state's delay in RETRY_DELAYS, or until the broker can be reached again."""
+        if state is PullState.FAILED and self._waits_for_broker:
+            await trio.sleep(RECONNECT_SECONDS)
+            await self._client.brokers.wait_until_reachable(self._queue)
+        else:
+            await trio.sleep(self.delay(state) if state in RETRY_DELAYS else 0.0)
 
     def next_step(self, requested: int, pulled_at: float, pulled: PulledMessages) -> tuple[int, PullState]:
         """Return the offset of the next pull, and the next state.
@@ -201,7 +251,7 @@ class BoundedRetry:
 
     def __init__(
         self,
-        client: Client,
+        client: ClientCore,
         puller: QueuePuller,
         retry: PullRetry,
         *,
@@ -223,7 +273,7 @@ class BoundedRetry:
         Raises:
             RocketMQError: ``error``, if it is not retriable or ``patience`` is exhausted.
         """
-        if isinstance(error, QueueGoneError):
+        if error.queue_gone:
             return True
         if isinstance(error, BrokerError):
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -237,7 +287,8 @@ class BoundedRetry:
             return True
         if now - self._failing_since >= self._patience:
             raise error
-        await trio.sleep(RETRY_DELAYS[self._retry.failed(error)])
+        with trio.move_on_at(self._failing_since + self._patience):
+            await self._retry.wait(self._retry.failed(error))
         return False
 
     def answered(self) -> None:
@@ -246,7 +297,7 @@ class BoundedRetry:
         self._retry.succeeded()
 
 
-async def _is_deleted(client: Client, queue: MessageQueue) -> bool:
+async def _is_deleted(client: ClientCore, queue: MessageQueue) -> bool:
     """Return whether a queue has left the topic's route while its broker is registered.
 
     The queues of a broker that is not registered may come back.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.consumer.group.statistics import epoch_ms
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
@@ -20,7 +20,7 @@ class RunningInfo:
         queues: the assigned queues.
     """
 
-    def __init__(self, client: Client, queues: AssignedQueues) -> None:
+    def __init__(self, client: ClientCore, queues: AssignedQueues) -> None:
         self._client = client
         self._queues = queues
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import trio
 
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
+from rocketmq_py.consumer.push.handler_failures import describe
 from rocketmq_py.consumer.push.invoker import Invoker
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.remoting.nurseries import leaves_of
+
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 Buffer = TypeVar("Buffer", bound=MessageBuffer)
 
@@ -30,9 +36,6 @@ class Dispatch(Generic[Buffer]):
         invoker: calls the handler.
         concurrency: the number of handler calls that may run at once.
         hooks: called around each handler call. None calls none.
-
-    Attributes:
-        thread_grace: seconds that calls in threads have to end after the nursery was cancelled.
     """
 
     def __init__(
@@ -43,7 +46,6 @@ class Dispatch(Generic[Buffer]):
         concurrency: int,
         hooks: ConsumerHooks | None = None,
     ) -> None:
-        self.thread_grace: float = 0.0
         self._nursery = nursery
         self._invoker = invoker
         self._concurrency = concurrency
@@ -56,6 +58,7 @@ class Dispatch(Generic[Buffer]):
         self._idle = trio.lowlevel.ParkingLot()
         self._is_waking = False
         self._closed = False
+        self._draining = trio.CancelScope()
         self._drained = trio.Event()
         if not invoker.is_async:
             nursery.start_soon(self._close_threads)
@@ -86,6 +89,24 @@ class Dispatch(Generic[Buffer]):
         if self._in_flight:
             await self._drained.wait()
 
+    async def drain_within(self, seconds: float, group: str) -> None:
+        """Start no more handler calls. Wait until the running ones have ended, or until :meth:`cut_off`.
+
+        Args:
+            seconds: the maximum time to wait.
+            group: the consumer group, for the log.
+        """
+        self.close()
+        if self._in_flight:
+            logger.info("waiting for %d handlers group=%s up to %g s", self._in_flight, group, seconds)
+        self._draining.deadline = trio.current_time() + seconds
+        with self._draining:
+            await self.drain()
+
+    def cut_off(self) -> None:
+        """Wait for the running handler calls no longer."""
+        self._draining.cancel()
+
     def _wake(self) -> None:
         """Wake up or start one worker, if possible. It wakes up the next one if there is work for it."""
         if self._idle:
@@ -114,6 +135,21 @@ class Dispatch(Generic[Buffer]):
             await trio.sleep_forever()
         finally:
             self.close()  # calls that end now start no others
-            with trio.move_on_after(self.thread_grace, shield=True):
-                await self._invoker.wait_for_threads()
+            self._invoker.executor.collect_finished()
+            self._note_abandoned_calls()
             self._invoker.abandon()
+
+    def _note_abandoned_calls(self) -> None:
+        """Note the calls that no worker task waits for."""
+
+
+def note_cut_off(buffer: MessageBuffer, messages: Sequence[ReceivedMessage]) -> None:
+    """Log and count messages whose handler call is cancelled or abandoned, because the consumer ends."""
+    buffer.counts.cut_off += len(messages)
+    for message in messages:
+        logger.warning("handler cut off: %s: the message is delivered again", describe(buffer, message))
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Return whether a handler call ended because its task was cancelled."""
+    return any(isinstance(cause, trio.Cancelled) for cause in leaves_of(error))

@@ -10,13 +10,13 @@ from typing import Any, Final, Protocol
 
 import trio
 
-from rocketmq_py.client.user_functions import raise_without_failures
+from rocketmq_py.client.user_functions import failure_of, raise_without_failures, users_traceback
 from rocketmq_py.consumer.group.handler_results import ConsumeLater, SplitResult, check_result
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.meter import outcome_name
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
-from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY, Dispatch
-from rocketmq_py.consumer.push.handler_failures import Redelivery, corruption_error, describe
+from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY, Dispatch, is_cancellation, note_cut_off
+from rocketmq_py.consumer.push.handler_failures import Redelivery, corruption_error, describe, log_end
 from rocketmq_py.consumer.push.invoker import Invoker, SuspendedCall
 from rocketmq_py.message import ReceivedMessage
 
@@ -99,6 +99,8 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         concurrency: the number of handler calls that may run at once.
         batch_size: the maximum number of messages in a call. None calls the handler with single messages.
         timeout: seconds after which a call counts as failed.
+        max_reconsume_times: redeliveries after which a message becomes a dead letter. None for broadcasting
+            groups, which have no redelivery.
         send_back: sends a message back to the broker with a delay level.
         send_to_dead_letters: sends a message to the group's dead-letter queue with the reason.
         hooks: called around each handler call. None calls none.
@@ -112,6 +114,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         concurrency: int,
         batch_size: int | None,
         timeout: float,
+        max_reconsume_times: int | None,
         send_back: Callable[[ReceivedMessage, int], Awaitable[None]],
         send_to_dead_letters: Callable[[ReceivedMessage, str], Awaitable[None]],
         hooks: ConsumerHooks | None = None,
@@ -119,7 +122,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         super().__init__(nursery, invoker, concurrency=concurrency, hooks=hooks)
         self._batch_size = batch_size
         self._timeout = timeout
-        self._redelivery = Redelivery(send_back, send_to_dead_letters, self.offer)
+        self._redelivery = Redelivery(send_back, send_to_dead_letters, self.offer, max_reconsume_times)
         self._workers: list[_Worker] = []
         nursery.start_soon(self._redelivery.run)
         nursery.start_soon(self._check_timeouts)
@@ -155,12 +158,20 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
                 self._record_calls(worker, error, result)
                 await self._process_failure(worker, worker.delivery, error)
             except BaseException as error:
-                if worker.pending is None:  # the call has timed out
-                    self._record_calls(worker, error, result)
-                if isinstance(error, BaseExceptionGroup):
+                failure = failure_of(error)
+                if isinstance(failure, Exception):
+                    self._record_calls(worker, failure, result)
+                    await self._process_failure(worker, worker.delivery, failure)
+                else:
+                    if worker.pending is None:  # the call has timed out
+                        self._record_calls(worker, error, result)
+                    elif is_cancellation(error):
+                        note_cut_off(buffer, messages_of(worker.delivery))
                     call = describe_call(buffer, worker.delivery)
-                    raise_without_failures(error, logger, "handler failed: %s", call)
-                raise
+                    if isinstance(error, BaseExceptionGroup):
+                        raise_without_failures(error, logger, "handler failed: %s", call)
+                    log_end(error, call)
+                    raise
             else:
                 self._record_calls(worker, None, result)
                 if result is None:
@@ -273,7 +284,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
             if message.corruption is not None:
                 error = corruption_error(message)
                 buffer.counts.note_error(error)
-                logger.error("handler failed: %s", describe(buffer, message), exc_info=error)
+                self._log_failure(buffer, (message,), error)
                 self._nursery.start_soon(self._redelivery.redeliver, buffer, [message], 0)
 
     def _record_calls(self, worker: _Worker, error: BaseException | None, result: object) -> None:
@@ -289,8 +300,16 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
     async def _process_failure(self, call: RunningCall, delivery: Any, error: Exception) -> None:
         """Log an exception of the handler, and send the messages back."""
         call.buffer.counts.note_error(error)
-        logger.error("handler failed: %s", describe_call(call.buffer, delivery), exc_info=error)
+        self._log_failure(call.buffer, messages_of(delivery), error)
         await self._redeliver(call, messages_of(delivery))
+
+    def _log_failure(
+        self, buffer: MessageBuffer, messages: Sequence[ReceivedMessage], error: Exception
+    ) -> None:
+        logger.error(
+            "handler failed: %s: %s", describe(buffer, *messages), self._redelivery.describe(messages),
+            exc_info=users_traceback(error),
+        )  # fmt: skip
 
     async def _process_result(self, call: RunningCall, delivery: Any, result: object) -> None:
         """Process a handler result other than None."""
@@ -305,9 +324,9 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         check_result(result)
         if not isinstance(result, ConsumeLater):
             logger.error(
-                "handler failed: %s: it returned %r, which concurrent consumers do not support. The messages "
-                "are redelivered. Return ConsumeLater(...) to choose the delay",
-                describe_call(call.buffer, delivery), result,
+                "handler failed: %s: %s: it returned %r, which concurrent consumers do not support. Return "
+                "ConsumeLater(...) to choose the delay",
+                describe_call(call.buffer, delivery), self._redelivery.describe(messages), result,
             )  # fmt: skip
             await self._redeliver(call, messages)
             return
@@ -337,13 +356,14 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         while True:
             await trio.sleep(self._timeout / CHECKS_PER_TIMEOUT)
             now = trio.current_time()
-            for call in self._running_calls():
+            for call in self.running_calls():
                 if call.pending is not call.seen:
                     call.seen, call.since = call.pending, now
                 elif call.pending is not None and now - call.since >= self._timeout:
                     self._time_out(call, call.seen)
 
-    def _running_calls(self) -> Iterable[RunningCall]:
+    def running_calls(self) -> Iterable[RunningCall]:
+        """Return the running calls, and idle ones, whose ``pending`` is None."""
         return list(self._workers)
 
     def _time_out(self, call: RunningCall, delivery: Any) -> None:
@@ -352,8 +372,9 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         call.pending = None
         buffer.counts.note_error(TimeoutError(f"a handler call took more than {self._timeout:g} s"))
         logger.error(
-            "handler timed out after %g s: %s. The messages are sent back for redelivery",
+            "handler timed out after %g s: %s: %s",
             self._timeout, describe_call(buffer, delivery),
+            self._redelivery.describe(messages_of(delivery), TIMEOUT_DELAY_LEVEL),
         )  # fmt: skip
         self._nursery.start_soon(
             self._redelivery.redeliver, buffer, messages_of(delivery), TIMEOUT_DELAY_LEVEL

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import logging
-import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, Unpack
 
-from rocketmq_py.arguments import check_instance, check_instances, check_integer
+from rocketmq_py.arguments import check_instance, check_instances
 from rocketmq_py.callables import check_methods
-from rocketmq_py.client.client import Client, wall_clock_ms
-from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.consumer.config import DEFAULT_TIMESTAMP_AGE_MS, PushConsumerConfig, PushConsumerOptions
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.lifespan import from_any_thread
+from rocketmq_py.client.settings import ClientSettings
+from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.base_consumer import GroupConsumer
+from rocketmq_py.consumer.group.membership import LEAVE_SECONDS
 from rocketmq_py.consumer.group.subscriptions import pop_retry_topic_of
 from rocketmq_py.consumer.push.base_push_consumer import BasePushConsumer
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.session import Session
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
+from rocketmq_py.consumer.read.offset_queries import check_seek
+from rocketmq_py.consumer.settings import PushConsumerOptions, PushConsumerSettings
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic, retry_topic
+from rocketmq_py.position import Position, check_position
 from rocketmq_py.protocol.subscription import make_subscription
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
+@takes_settings(PushConsumerSettings, ClientSettings)
 class PushConsumer(BasePushConsumer[Session], GroupConsumer):
     """Consumes topics as a member of a group and calls a handler. Java: ``DefaultMQPushConsumer``.
 
@@ -45,48 +50,48 @@ class PushConsumer(BasePushConsumer[Session], GroupConsumer):
     Args:
         client: name servers as ``host:port;host:port``, or an open client to share. None reads NAMESRV_ADDR,
             or uses 127.0.0.1:9876 if that is not set.
-        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared. Options may set
-            fields that these leave at their defaults.
         group: the consumer group. All its members must subscribe alike.
         assignment_listener: called when queues are assigned to this consumer or revoked.
-        rng: the source of randomness, for reproducible tests.
-        now_ms: the clock for the versions of subscriptions, epoch milliseconds.
-        **options: the fields of PushConsumerConfig, and those of ClientConfig unless a client is shared.
+        **options: the settings of a PushConsumer, and those of a Client unless one is shared.
 
     Raises:
-        ConfigurationError: an option is unknown, given twice, or out of range.
+        ConfigurationError: an option is unknown or out of range.
     """
 
-    config: PushConsumerConfig
+    _settings: PushConsumerSettings
 
     def __init__(
         self,
         client: str | Client | None = None,
-        *configs: PushConsumerConfig | ClientConfig,
+        *,
         group: str | None = None,
         assignment_listener: AssignmentListener | None = None,
-        rng: random.Random | None = None,
-        now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[PushConsumerOptions],
     ) -> None:
-        super().__init__(
-            PushConsumerConfig, client, configs=configs, group=group, options=options, rng=rng, now_ms=now_ms
-        )
+        super().__init__(PushConsumerSettings, client, group=group, options=options)
+        self._close_timeout: float = self._settings.close_timeout + LEAVE_SECONDS  # of closing as a whole
         if assignment_listener is not None:
             check_methods(assignment_listener, "assignment_listener", AssignmentListener)
         self._assignment_listener = assignment_listener
-        self._created_ms = now_ms()
+        self._created_ms = self._client.now_ms()
         self._paused = False
-        if not self.config.broadcasting:
+        if not self._settings.broadcasting:
             retries = retry_topic(self._group)
             self._subscriptions.put(make_subscription(retries, version_ms=self._created_ms))
 
+    @property
+    def settings(self) -> PushConsumerSettings:
+        """The settings."""
+        return self._settings
+
+    @from_any_thread
     def unsubscribe(self, topic: str) -> None:
         """Stop consuming a topic. Does nothing if the topic is not subscribed."""
         if check_topic(topic) != retry_topic(self._group):
             super().unsubscribe(topic)
 
     @property
+    @from_any_thread
     def queues(self) -> list[MessageQueue]:
         """The queues assigned to this member, sorted, with those of the group's retry topic.
 
@@ -121,25 +126,25 @@ class PushConsumer(BasePushConsumer[Session], GroupConsumer):
                 ``handle`` returned neither None nor a ConsumeResult; the consumer is running already; another
                 consumer of this client is in the group, or uses the same file for the offsets of a
                 broadcasting group.
-            LocalOffsetsError: that file cannot be read.
+            StoreError: that file cannot be read.
             SqlFilterRefusedError: a broker does not accept a subscribed SQL filter. Raised before the group
                 is joined or, for a later subscription, while this runs.
 
-        When cancelled, running handlers are cancelled, and their messages are delivered again. Offsets are
-        committed and the group is left before this returns, which takes up to about a third of
-        ``close_timeout``. Threads cannot be cancelled: handlers in threads have half of ``close_timeout`` to
-        end, then they are abandoned. The consumer may be run again afterwards.
+        When cancelled, running handlers are cancelled, or abandoned if they run in threads, and their
+        messages are delivered again. A warning names each of them. Offsets are committed and the group is
+        left before this returns, which takes at most 3 seconds. The consumer may be run again afterwards.
         """
         self._check_open()
         self._check_not_running()
-        handle = prepare_handler(handle, self.config)
+        handle = prepare_handler(handle, self._settings)
         if self._subscribes_nothing:
             logger.warning(
                 "no subscription: group=%s: the consumer receives no messages until subscribe() is called",
-                self.config.group,
+                self._settings.group,
             )
         await self._run_session(lambda: self._make_session(handle))
 
+    @from_any_thread
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Pull no more until :meth:`resume`. Messages already pulled are still processed. Java: ``suspend``.
 
@@ -150,6 +155,7 @@ class PushConsumer(BasePushConsumer[Session], GroupConsumer):
         """
         self._set_paused(True, queues)
 
+    @from_any_thread
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Resume these queues, or all, after :meth:`pause`."""
         self._set_paused(False, queues)
@@ -181,28 +187,33 @@ class PushConsumer(BasePushConsumer[Session], GroupConsumer):
     def _consumer_queues(self) -> Session | None:
         return self._session
 
-    async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue from ``offset`` in an assigned queue. Java: ``updateConsumeOffset``.
+    async def seek(self, queue: MessageQueue, position: Position | str | int) -> None:
+        """Continue an assigned queue at a position. Java: ``updateConsumeOffset``.
 
         Pulled messages of the queue that are not processed yet are dropped, and the outcomes of running calls
         are ignored. The offset is committed at once or, if that fails, with the next commit. The broker
         corrects an offset outside the queue.
 
+        Args:
+            queue: the queue.
+            position: any Position, ``"earliest"``, ``"latest"``, or an offset. A time is that of the first
+                message stored then or later.
+
         Raises:
             ClosedError: the consumer is not running.
-            ConfigurationError: the offset is negative.
+            ConfigurationError: the position is invalid.
             NoQueueError: the queue is not assigned to this member, or is popped.
+            BrokerError, ConnectError, ConnectionLostError, RequestTimeoutError: the broker could not be asked
+                for the offset of the position. The consumer continues where it was.
         """
         check_instance(queue, "queue", MessageQueue)
-        offset = check_integer(offset, "offset", lowest=0)
-        await self._running_session().seek(queue, offset)
+        target = check_seek(position, now_ms=self._client.now_ms())
+        await self._running_session().seek(queue, target)
 
     def _make_session(self, handle: Handler) -> Session:
-        timestamp_ms = self.config.consume_timestamp_ms
-        if timestamp_ms is None:
-            timestamp_ms = self._created_ms - DEFAULT_TIMESTAMP_AGE_MS
+        consume_from = check_position(self._settings.consume_from, "consume_from", now_ms=self._created_ms)
         session = Session(
-            self.client, self.config, self._subscriptions, timestamp_ms, handle,
+            self._client, self._settings, self._subscriptions, consume_from, handle,
             hooks=self._hooks, counters=self._counters, listener=self._assignment_listener,
         )  # fmt: skip
         session.pause(self._paused)
@@ -215,7 +226,7 @@ class PushConsumer(BasePushConsumer[Session], GroupConsumer):
 
     def _subscription_changed(self, topic: str) -> None:
         if topic not in self._subscriptions:
-            self._subscriptions.remove(pop_retry_topic_of(topic, self._group, self.client.namespace))
+            self._subscriptions.remove(pop_retry_topic_of(topic, self._group, self._client.namespace))
         if self._session is not None:
             self._session.subscription_changed(topic)
 

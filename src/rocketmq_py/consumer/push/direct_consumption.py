@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from rocketmq_py.consumer.config import PushConsumerConfig
+from rocketmq_py.client.user_functions import users_traceback
 from rocketmq_py.consumer.group.handler_results import (
     CommitOffset,
     ConsumeLater,
@@ -20,6 +20,7 @@ from rocketmq_py.consumer.group.handler_results import (
 )
 from rocketmq_py.consumer.push.handler_failures import corruption_error
 from rocketmq_py.consumer.push.invoker import Invoker
+from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.bodies import ConsumeMessageDirectlyResult
 
@@ -34,7 +35,7 @@ _CODE_OF_RESULT: Mapping[type[ConsumeResult], str] = {
 
 
 async def consume_directly(
-    invoker: Invoker, config: PushConsumerConfig, message: ReceivedMessage
+    invoker: Invoker, config: PushConsumerSettings, message: ReceivedMessage
 ) -> ConsumeMessageDirectlyResult:
     """Call the handler and return the outcome. The message is neither acknowledged nor redelivered."""
     started = trio.current_time()
@@ -47,10 +48,11 @@ async def consume_directly(
             remark = next(iter(result.dead_letters.values()), None)
             result = result.result
         check_result(result)
-    except Exception as error:
-        logger.exception(
-            "handler failed on an operator's request: message=%s topic=%s", message.message_id, message.topic
-        )
+    except Exception as error:  # logged
+        logger.error(
+            "handler failed on an operator's request: message=%s topic=%s",
+            message.message_id, message.topic, exc_info=users_traceback(error),
+        )  # fmt: skip
         code, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
     else:
         code = _CODE_OF_RESULT.get(type(result), "CR_SUCCESS") if remark is None else "CR_THROW_EXCEPTION"

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import trio
 
-from rocketmq_py.client.user_functions import raise_without_failures
+from rocketmq_py.client.user_functions import failure_of, raise_without_failures
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
-from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY
+from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY, is_cancellation, note_cut_off
 from rocketmq_py.consumer.push.concurrent_dispatch import (
     ConcurrentDispatch,
     RunningCall,
@@ -22,7 +22,7 @@ from rocketmq_py.consumer.push.concurrent_dispatch import (
     outcome_of_call,
 )
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, CallBatch, HandlerCall
-from rocketmq_py.consumer.push.handler_failures import corruption_error
+from rocketmq_py.consumer.push.handler_failures import corruption_error, log_end
 from rocketmq_py.message import ReceivedMessage
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
@@ -156,11 +156,22 @@ class ExecutorDispatch(ConcurrentDispatch):
         except Exception as error:  # noqa: BLE001  # _process_failure() logs it
             self._record(call, 1, outcome_of_call(call, error, None))
             await self._process_failure(call, call.delivery, error)
-        except BaseExceptionGroup as group:
-            raise_without_failures(
-                group, logger, "handler failed: %s", describe_call(call.buffer, call.delivery)
-            )
+        except BaseException as error:
+            description = describe_call(call.buffer, call.delivery)
+            failure = failure_of(error)
+            if isinstance(failure, Exception):  # of an awaitable that a plain handler has returned
+                self._record(call, 1, outcome_of_call(call, failure, None))
+                await self._process_failure(call, call.delivery, failure)
+            else:
+                if is_cancellation(error) and call.pending is not None:
+                    note_cut_off(call.buffer, messages_of(call.delivery))
+                if isinstance(error, BaseExceptionGroup):
+                    raise_without_failures(error, logger, "handler failed: %s", description)
+                log_end(error, description)
+                raise
         else:
+            if result is NO_RESULT and call.is_cancelled and call.pending is not None:
+                note_cut_off(call.buffer, messages_of(call.delivery))  # by the end of its loop
             if result is not NO_RESULT or call.pending is None:  # it was started
                 self._record(call, 1, outcome_of_call(call, None, result))
             if result is None:
@@ -202,11 +213,19 @@ class ExecutorDispatch(ConcurrentDispatch):
         elif self._ready:
             self._wake()
 
-    def _running_calls(self) -> Iterable[RunningCall]:
-        yield from super()._running_calls()
+    def running_calls(self) -> Iterable[RunningCall]:
+        """Return the running calls, and idle ones, whose ``pending`` is None."""
+        yield from super().running_calls()
         for call in [*self._executor.calls, *self._awaiting]:
             if isinstance(call, _QueueCall | _QueueCallBatch) and call.runner is not None:
                 yield call
+
+    def _note_abandoned_calls(self) -> None:
+        for call in self._executor.calls:
+            if isinstance(call, _QueueCall | _QueueCallBatch):
+                pending = call.pending
+                if call.runner is not None and pending is not None:
+                    note_cut_off(call.buffer, messages_of(pending))
 
     def _cancel(self, call: RunningCall) -> None:
         if not isinstance(call, _QueueCall | _QueueCallBatch):

@@ -192,7 +192,8 @@ class HandlerExecutor(ABC):
         if others and self.on_ended is not None:
             self.on_ended(others)
 
-    def _collect_finished(self) -> None:
+    def collect_finished(self) -> None:
+        """Deliver the outcomes of all calls that have ended by now."""
         self._is_notified = False
         finished = self._finished
         self.collect([finished.popleft() for _ in range(len(finished))])

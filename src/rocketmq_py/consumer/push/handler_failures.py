@@ -26,10 +26,12 @@ from typing import Final
 import attrs
 import trio
 
-from rocketmq_py.consumer.config import DEFAULT_RECONSUME_TIMES
+from rocketmq_py.client.user_functions import users_traceback
+from rocketmq_py.consumer.group.handler_results import delay_seconds
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.settings import DEFAULT_RECONSUME_TIMES, UNLIMITED_RECONSUME_TIMES
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.remoting.nurseries import open_nursery
@@ -49,6 +51,8 @@ class Redelivery:
         send_back: sends a message back to the broker with a delay level.
         send_to_dead_letters: sends a message to the group's dead-letter queue with the reason.
         offer: dispatches the waiting messages of a queue.
+        max_reconsume_times: redeliveries after which a message becomes a dead letter. None for broadcasting
+            groups, which have no redelivery.
     """
 
     def __init__(
@@ -56,7 +60,9 @@ class Redelivery:
         send_back: Callable[[ReceivedMessage, int], Awaitable[None]],
         send_to_dead_letters: Callable[[ReceivedMessage, str], Awaitable[None]],
         offer: Callable[[MessageBuffer], None],
+        max_reconsume_times: int | None,
     ) -> None:
+        self._max_reconsume_times = max_reconsume_times
         self._send_back = send_back
         self._send_to_dead_letters = send_to_dead_letters
         self._offer = offer
@@ -73,6 +79,16 @@ class Redelivery:
             await trio.sleep_until(due_at)
             buffer.requeue(message)
             self._offer(buffer)
+
+    def describe(self, messages: Sequence[ReceivedMessage], delay_level: int = 0) -> str:
+        """Describe the failed deliveries of messages, and when they are delivered again, for log lines."""
+        if self._max_reconsume_times is None:
+            return "it is not delivered again"
+        return describe_deliveries(
+            messages,
+            self._max_reconsume_times,
+            lambda message: delay_seconds(delay_level, message.reconsume_times),
+        )
 
     async def redeliver(
         self, buffer: MessageBuffer, messages: Sequence[ReceivedMessage], delay_level: int
@@ -134,6 +150,10 @@ class RetryInPlace:
         self._max_reconsume_times = max_reconsume_times
         self._send_to_dead_letters = send_to_dead_letters
 
+    def describe(self, messages: Sequence[ReceivedMessage]) -> str:
+        """Describe the failed deliveries of messages, and when they are delivered again, for log lines."""
+        return describe_deliveries(messages, self._limit_of(messages[0]), lambda _: self._suspend)
+
     async def retry(
         self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], seconds: float | None = None
     ) -> float | None:
@@ -184,8 +204,11 @@ class RetryInPlace:
         return self._suspend
 
     def _is_exhausted(self, message: ReceivedMessage) -> bool:
+        return message.reconsume_times >= self._limit_of(message)
+
+    def _limit_of(self, message: ReceivedMessage) -> float:
         limit = math.inf if message.corruption is None else DEFAULT_RECONSUME_TIMES
-        return message.reconsume_times >= min(limit, self._max_reconsume_times)
+        return min(limit, self._max_reconsume_times)
 
     async def _try_dead_letter(self, message: ReceivedMessage, reason: str = "") -> bool:
         """Send a message to the dead-letter queue. Return False if that failed."""
@@ -205,6 +228,44 @@ def describe(buffer: MessageBuffer, *messages: ReceivedMessage) -> str:
         f"message={first.message_id} topic={first.topic}{retry_topic} broker={queue.broker_name} "
         f"queue={queue.queue_id} offset={first.queue_offset}{count}"
     )
+
+
+def describe_deliveries(
+    messages: Sequence[ReceivedMessage], limit: float, delay: Callable[[ReceivedMessage], float]
+) -> str:
+    """Describe failed deliveries for log lines: ``delivery 2 of 17, next in about 30 s``.
+
+    Args:
+        messages: the messages. If some failed more often than others, both are described.
+        limit: redeliveries after which a message becomes a dead letter.
+        delay: returns the seconds until a message is delivered again.
+    """
+    fewest, most = (choose(messages, key=lambda one: one.reconsume_times) for choose in (min, max))
+    described = [_describe_delivery(one.reconsume_times, limit, delay(one)) for one in (fewest, most)]
+    return described[0] if described[0] == described[1] else f"{described[0]}, up to {described[1]}"
+
+
+def _describe_delivery(failures: int, limit: float, seconds: float) -> str:
+    of_all = f" of {limit + 1:.0f}" if limit < UNLIMITED_RECONSUME_TIMES else ""
+    due = "the last one" if failures >= limit else f"next in about {_duration(seconds)}"
+    return f"delivery {failures + 1}{of_all}, {due}"
+
+
+def _duration(seconds: float) -> str:
+    size, unit = next(one for one in _UNITS if seconds >= one[0])
+    return f"{seconds / (size or 1):.3g} {unit}"
+
+
+_UNITS = ((3600, "h"), (60, "min"), (0, "s"))
+
+
+def log_end(error: BaseException, call: str) -> None:
+    """Log an error of a handler that ends the consumer, such as SystemExit, but no cancellation."""
+    if not isinstance(error, trio.Cancelled):
+        logger.error(
+            "the consumer ends, because its handler raised %s: %s",
+            type(error).__name__, call, exc_info=users_traceback(error),
+        )  # fmt: skip
 
 
 def corruption_error(message: ReceivedMessage) -> RocketMQError:

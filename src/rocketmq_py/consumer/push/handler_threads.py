@@ -13,6 +13,7 @@ from typing import Any
 
 import trio
 
+from rocketmq_py.client.user_functions import failure_of
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, HandlerCall, HandlerExecutor
 
 THREAD_NAME = "rocketmq-py handler"
@@ -94,7 +95,7 @@ class HandlerThreads(HandlerExecutor):
             call = self._queue.popleft()
             call.error = error
             self._finished.append(call)
-        self._collect_finished()
+        self.collect_finished()
 
     # In any thread
 
@@ -137,7 +138,7 @@ class HandlerThreads(HandlerExecutor):
         if not self._is_notified:
             self._is_notified = True
             with suppress(trio.RunFinishedError):  # no task waits any more
-                self._token.run_sync_soon(self._collect_finished)
+                self._token.run_sync_soon(self.collect_finished)
 
 
 def run_call(call: HandlerCall, function: Callable[[Any], Any], context: contextvars.Context) -> None:
@@ -149,6 +150,6 @@ def run_call(call: HandlerCall, function: Callable[[Any], Any], context: context
         if result is not None:
             call.result = result
     except BaseException as error:  # noqa: BLE001  # the consumer handles it
-        call.error = error
+        call.error = failure_of(error)
     if is_timed:
         call.seconds = perf_counter() - started

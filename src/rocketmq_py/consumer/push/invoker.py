@@ -56,11 +56,6 @@ class Invoker:
         call = function if self.is_async else self._call_in_executor
         self.call: Callable[[Any], Awaitable[Any]] = _with_own_list(call) if in_lists else call
 
-    async def wait_for_threads(self) -> None:
-        """Wait until no call runs in a thread."""
-        if not self.cancels:
-            await self.executor.wait_idle()
-
     def abandon(self) -> None:
         """Stop waiting for the threads of cancelled calls."""
         self.abandoned = bool(self.executor.calls) and not self.cancels

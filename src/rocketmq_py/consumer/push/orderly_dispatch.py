@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from rocketmq_py.client.user_functions import raise_without_failures
+from rocketmq_py.client.user_functions import failure_of, raise_without_failures, users_traceback
 from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.consumer.group.handler_results import (
     CommitOffset,
@@ -23,8 +23,8 @@ from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.meter import outcome_name
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY, Dispatch
-from rocketmq_py.consumer.push.handler_failures import RetryInPlace, corruption_error, describe
+from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY, Dispatch, is_cancellation, note_cut_off
+from rocketmq_py.consumer.push.handler_failures import RetryInPlace, corruption_error, describe, log_end
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.message import ReceivedMessage
 
@@ -120,13 +120,24 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
                 raise corruption_error(messages[0])
             call = partial(self._call_hooked, process_queue) if self._hooked else self._invoker.call
             result = await call(messages[0] if self._batch_size is None else messages)
-        except Exception as error:
-            _record_call(process_queue.counts, started, error, None)
-            process_queue.counts.note_error(error)
-            logger.exception("handler failed: %s", describe(process_queue, *messages))
+        except BaseException as error:
+            failure = failure_of(error)
+            if not isinstance(failure, Exception):
+                description = describe(process_queue, *messages)
+                if is_cancellation(error):
+                    note_cut_off(process_queue, messages)
+                if isinstance(error, BaseExceptionGroup):
+                    raise_without_failures(error, logger, "handler failed: %s", description)
+                log_end(error, description)
+                raise
+            _record_call(process_queue.counts, started, failure, None)
+            process_queue.counts.note_error(failure)
+            logger.error(
+                "handler failed: %s: %s",
+                describe(process_queue, *messages), self._failures.describe(messages),
+                exc_info=users_traceback(failure),
+            )  # fmt: skip
             pause = await self._failures.retry(process_queue, messages)
-        except BaseExceptionGroup as group:
-            raise_without_failures(group, logger, "handler failed: %s", describe(process_queue, *messages))
         else:
             if started is not None:
                 _record_call(process_queue.counts, started, None, result)
@@ -185,9 +196,9 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             else "ordered consumers"
         )
         logger.error(
-            "handler failed: %s: it returned %r, which %s do not support. The messages are retried in place. "
-            "Return Suspend(...) to choose the delay",
-            describe(process_queue, *messages), result, mode,
+            "handler failed: %s: %s: it returned %r, which %s do not support. Return Suspend(...) to choose "
+            "the delay",
+            describe(process_queue, *messages), self._failures.describe(messages), result, mode,
         )  # fmt: skip
         return await self._failures.retry(process_queue, messages)
 

@@ -7,8 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
+from rocketmq_py.consumer.group.counters import ConsumerCounters
+from rocketmq_py.consumer.group.dead_letters import (
+    LAST_DELIVERY_FAILED,
+    DeadLetters,
+    reason_for_dead_letter,
+)
 from rocketmq_py.consumer.group.handler_results import DEAD_LETTER, FIRST_DELAY_LEVEL
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MAX_DELAY_LEVEL, Message, MessageQueue, ReceivedMessage
@@ -61,13 +67,17 @@ class SendBack:
     Args:
         client: the client that sends the requests.
         group: the consumer group.
+        counters: the consumer's counters.
         max_reconsume_times: redeliveries after which a message becomes a dead letter.
     """
 
-    def __init__(self, client: Client, group: str, *, max_reconsume_times: int) -> None:
+    def __init__(
+        self, client: ClientCore, group: str, counters: ConsumerCounters, *, max_reconsume_times: int
+    ) -> None:
         self._client = client
         self._group = group
         self._max_reconsume_times = max_reconsume_times
+        self._dead_letters = DeadLetters(group, counters)
         self._retry_logs = RetryLogs(logger, "send back", "broker", group=group)
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
@@ -94,6 +104,9 @@ class SendBack:
             await self.send_copy(message, delay_level)
         else:
             self._retry_logs.succeeded(message.broker_name)
+        reason = reason_for_dead_letter(message, delay_level, self._max_reconsume_times)
+        if reason:
+            self._dead_letters.note(message, reason, deliveries=message.reconsume_times + 1)
 
     async def drop(self, message: ReceivedMessage, _: int) -> None:
         """Drop a failed message of a broadcasting group, which has no redelivery."""
@@ -109,11 +122,8 @@ class SendBack:
         Errors are those of :meth:`send_back`.
         """
         await self.send_copy(message, DEAD_LETTER, reason)
-        if reason:
-            logger.warning(
-                "message sent to the dead-letter queue: group=%s topic=%s message=%s: %s",
-                self._group, message.topic, message.message_id, reason,
-            )  # fmt: skip
+        deliveries = message.reconsume_times + 1
+        self._dead_letters.note(message, reason or LAST_DELIVERY_FAILED, deliveries=deliveries)
 
     async def drop_with_reason(self, message: ReceivedMessage, reason: str) -> None:
         """Drop a message of a broadcasting group, which has no dead letters."""

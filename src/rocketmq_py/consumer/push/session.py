@@ -9,15 +9,14 @@ from typing import Any
 
 import trio
 
-from rocketmq_py.client.client import Client
-from rocketmq_py.consumer.config import PushConsumerConfig
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.concurrent_queries import query_lag
 from rocketmq_py.consumer.group.counters import CachedMessages, ConsumerCounters
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.local_offset_commits import LocalOffsetStore, default_folder, offsets_path
-from rocketmq_py.consumer.group.membership import DRAIN_SHARE, Membership
-from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, starting_offset
+from rocketmq_py.consumer.group.membership import Membership
+from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, StartingOffsets
 from rocketmq_py.consumer.group.operator_requests import OperatorRequests
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.consumer.group.statistics import QueueStatistics
@@ -32,10 +31,14 @@ from rocketmq_py.consumer.push.direct_consumption import consume_directly
 from rocketmq_py.consumer.push.executor_dispatch import ExecutorDispatch
 from rocketmq_py.consumer.push.invoker import Handler, Invoker
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
+from rocketmq_py.consumer.push.queue_moves import TAKEOVER_SECONDS, QueueMoves
 from rocketmq_py.consumer.push.send_back import SendBack
+from rocketmq_py.consumer.read.queue_range import exact_offset_of
+from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.position import Position
 from rocketmq_py.protocol.bodies import ConsumeType, MessageModel
 from rocketmq_py.protocol.subscription import make_subscription
 from rocketmq_py.remoting.nurseries import open_nursery
@@ -51,7 +54,7 @@ class Session:
         client: the client that sends the requests.
         config: the consumer's settings.
         subscriptions: the subscriptions by topic. They may change while the session runs.
-        timestamp_ms: the time of ConsumeFrom.TIMESTAMP.
+        consume_from: where a new group starts, not of the kind AGO.
         handle: the user's handler.
         hooks: called around each handler call.
         counters: the consumer's counters.
@@ -59,15 +62,16 @@ class Session:
 
     Attributes:
         rebalancer: assigns queues to this member.
+        stopping: set by :meth:`stop`.
         ended: set when :meth:`run` has returned.
     """
 
     def __init__(
         self,
-        client: Client,
-        config: PushConsumerConfig,
+        client: ClientCore,
+        config: PushConsumerSettings,
         subscriptions: Subscriptions,
-        timestamp_ms: int,
+        consume_from: Position,
         handle: Handler,
         *,
         hooks: ConsumerHooks,
@@ -77,19 +81,21 @@ class Session:
         self._client = client
         self._config = config
         self._subscriptions = subscriptions
-        self._timestamp_ms = timestamp_ms
         self._handle = handle
         self._hooks = hooks
         self._offsets = _offset_store(client, config)
         self._counters = counters
+        moves = None if config.orderly or config.broadcasting else QueueMoves(client, config.group, counters)
+        self._moves = moves
         self._queues = AssignedQueues(
             client,
             config,
             subscriptions,
             self._offsets,
-            starting_offset=self._starting_offset,
+            starts=StartingOffsets(client, self._offsets, consume_from),
             counters=self._counters,
             listener=listener,
+            moves=moves,
         )
         self._popped = PopAssignedQueues(client, config, subscriptions, counters)
         self._dispatch: Dispatch[Any] | None = None
@@ -100,7 +106,7 @@ class Session:
             interval=config.rebalance_interval,
             topics=subscriptions.keys,
             assigned=lambda: {*self._queues.topics(), *self._popped.topics()},
-            assign=self._queues.assign,
+            assign=self._assign,
             # Ordered consumers never pop: Java's client pops messages then and dispatches none of them.
             assign_popped=None if config.orderly else self._assign_popped,
         )
@@ -109,11 +115,11 @@ class Session:
             config.group,
             subscriptions,
             ConsumeType.PUSH,
-            config.consume_from,
+            consume_from,
             model=MessageModel.BROADCASTING if config.broadcasting else MessageModel.CLUSTERING,
             members_changed=self.rebalancer.wake,
         )
-        self._stopping = trio.Event()
+        self.stopping: trio.Event = trio.Event()
         self._checking = trio.CancelScope()
         self.ended: trio.Event = trio.Event()
 
@@ -121,7 +127,7 @@ class Session:
         """Consume until :meth:`stop` or until cancelled. Then commit offsets and leave the group.
 
         When cancelled, the handlers are cancelled too, and their messages are delivered again. Leaving is
-        shielded from the cancellation and takes only a part of ``close_timeout``.
+        shielded from the cancellation and takes at most 3 seconds.
         """
         try:
             self._membership.check_sole_member()
@@ -137,24 +143,24 @@ class Session:
 
     async def _run_as_member(self) -> None:
         self._membership.join()
-        forget_routes = self._client.on_route(self.rebalancer.route_changed)
+        forget_routes = self._client.watch_routes(self.rebalancer.route_changed)
         try:
             await self._consume()
         finally:
             forget_routes()
-            await self._membership.leave(self._config.close_timeout, self._commit_all)
+            await self._membership.leave(self._commit_all)
 
     def stop(self) -> None:
         """Stop pulling, and let :meth:`run` return when the running handlers have ended."""
-        self._stopping.set()
+        self.stopping.set()
         self._checking.cancel()
         if self._dispatch is not None:
             self._dispatch.close()
 
-    def abandon_threads(self) -> None:
-        """Do not wait for handlers in threads when :meth:`run` is cancelled."""
+    def cut_off(self) -> None:
+        """Wait for the running handlers no longer, after :meth:`stop`."""
         if self._dispatch is not None:
-            self._dispatch.thread_grace = 0
+            self._dispatch.cut_off()
 
     def subscription_changed(self, topic: str) -> None:
         """Send the changed subscription to the brokers, and restart the pulls of the topic."""
@@ -188,25 +194,28 @@ class Session:
         queues = {*self._pulled(), *await self._popped.read_queues()}
         return await query_lag(self._client, queues, self._offsets.query_committed)
 
-    async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue from ``offset`` in an assigned queue."""
+    async def seek(self, queue: MessageQueue, position: Position) -> None:
+        """Continue an assigned queue at a position, not of the kind AGO."""
+        self._check_pulled(queue)
+        offset = await exact_offset_of(self._client, self._config.group, queue, position)
+        self._check_pulled(queue)  # it may have been revoked in the meantime
+        await self._queues.seek({queue: offset})
+
+    def _check_pulled(self, queue: MessageQueue) -> None:
         if self._queues.find(queue) is None:
             raise NoQueueError(
                 f"cannot seek: {queue_name(queue)} is not assigned to this consumer, or it is popped"
             )
-        await self._queues.seek({queue: offset})
 
     def _pulled(self) -> list[MessageQueue]:
         return sorted(loop.queue for loop in self._queues)
 
     async def _consume(self) -> None:
         config = self._config
-        close_timeout = config.close_timeout
         async with open_nursery() as handlers:
             in_lists = config.batch_size is not None
             invoker = Invoker(self._handle, config.concurrency, handlers, in_lists=in_lists)
             dispatch = self._dispatch = self._open_dispatch(handlers, invoker)
-            dispatch.thread_grace = close_timeout * DRAIN_SHARE
             handlers.start_soon(self._queues.keep_locks)
             async with open_nursery() as background:
                 self._queues.open(background, dispatch.offer)
@@ -227,20 +236,22 @@ class Session:
                     queues=infos.infos,
                     popped=self._popped.infos,
                     offsets=infos.offsets,
+                    pull_again=self._queues.restart_pull,
                     reset=self._queues.seek,
                     consume=partial(consume_directly, invoker, config),
                 )
                 with operator_requests.serve():
-                    await self._stopping.wait()
+                    await self.stopping.wait()
                 background.cancel_scope.cancel()
-            with trio.move_on_after(close_timeout * DRAIN_SHARE):
-                await dispatch.drain()
-            dispatch.thread_grace = 0
+            handlers.start_soon(self._hand_over, handlers)
+            await dispatch.drain_within(config.close_timeout, config.group)
             handlers.cancel_scope.cancel()
 
     def _open_dispatch(self, nursery: trio.Nursery, invoker: Invoker) -> Dispatch[Any]:
         config = self._config
-        send_back = SendBack(self._client, config.group, max_reconsume_times=config.reconsume_limit)
+        send_back = SendBack(
+            self._client, config.group, self._counters, max_reconsume_times=config.reconsume_limit
+        )
         give_up = send_back.drop_with_reason if config.broadcasting else partial(self._give_up, send_back)
         if config.orderly:
             return OrderlyDispatch(
@@ -254,17 +265,21 @@ class Session:
                 send_to_dead_letters=give_up,
                 hooks=self._hooks,
             )
-        dispatch = ConcurrentDispatch if invoker.is_async else ExecutorDispatch
-        return dispatch(
+        kind = ConcurrentDispatch if invoker.is_async else ExecutorDispatch
+        dispatch = kind(
             nursery,
             invoker,
             concurrency=config.concurrency,
             batch_size=config.batch_size,
             timeout=config.consume_timeout,
+            max_reconsume_times=None if config.broadcasting else config.reconsume_limit,
             send_back=send_back.drop if config.broadcasting else partial(self._send_back, send_back),
             send_to_dead_letters=give_up,
             hooks=self._hooks,
         )
+        if self._moves is not None:
+            self._moves.dispatch = dispatch
+        return dispatch
 
     async def _send_back(self, send_back: SendBack, message: ReceivedMessage, delay_level: int) -> None:
         if isinstance(message, PoppedMessage):
@@ -277,6 +292,22 @@ class Session:
         await send_back.send_to_dead_letters(message, reason)
         if isinstance(message, PoppedMessage):
             self._popped.acknowledger.acknowledge(message)
+
+    async def _assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
+        if self._moves is not None and not self.rebalancer.is_alone:
+            self._queues.takeover_seconds = TAKEOVER_SECONDS
+        await self._queues.assign(topic, queues)
+
+    async def _hand_over(self, nursery: trio.Nursery) -> None:
+        """Leave the group while handlers still run, so that other members get the queues.
+
+        Without locks this repeats the messages of the running handlers. So if there is no other member, the
+        queues are kept until the handlers have ended. Popped messages have no such restriction.
+        """
+        nursery.start_soon(self._popped.hand_over)
+        if self._config.orderly or not self.rebalancer.is_alone:
+            await self._queues.hand_over(nursery)
+            await self._membership.leave()
 
     def _assign_popped(self, topic: str, queues: Collection[MessageQueue]) -> None:
         """Pop from these queues. If there are none, pull the topic's pop retry topic."""
@@ -293,11 +324,6 @@ class Session:
             nursery.start_soon(self._popped.leave)
             nursery.start_soon(self._queues.leave)
 
-    async def _starting_offset(self, queue: MessageQueue) -> int:
-        return await starting_offset(
-            self._client, self._offsets, queue, self._config.consume_from, self._timestamp_ms
-        )
-
     async def _commit_periodically(self) -> None:
         # Pulls carry offsets only after a first commit has created the group's entry on the broker.
         pause = min(FIRST_COMMIT_SECONDS, self._config.commit_interval)
@@ -308,15 +334,15 @@ class Session:
             pause = self._config.commit_interval
 
 
-def _properties(config: PushConsumerConfig) -> dict[str, str]:
+def _properties(config: PushConsumerSettings) -> dict[str, str]:
     return {
         "consumeThreadMax": str(config.concurrency),
         "consumeMessageBatchMaxSize": str(config.batch_size or 1),
         "pullBatchSize": str(config.pull_batch_size),
         "pullThresholdForQueue": str(config.pull_threshold_for_queue),
-        "popInvisibleTime": str(round(config.pop_invisible_time * 1000)),
+        "popInvisibleTime": str(round(config.invisible * 1000)),
         "popBatchNums": str(config.pop_batch_nums),
-        "popThresholdForQueue": str(config.pop_threshold_for_queue),
+        "popThresholdForQueue": str(config.pop_threshold),
         "maxReconsumeTimes": str(config.reconsume_limit),
         "consumeTimeout": str(config.consume_timeout / 60),
         "PROP_CONSUMEORDERLY": "true" if config.orderly else "false",
@@ -324,15 +350,9 @@ def _properties(config: PushConsumerConfig) -> dict[str, str]:
     }
 
 
-def _offset_store(client: Client, config: PushConsumerConfig) -> RemoteOffsetStore | LocalOffsetStore:
+def _offset_store(client: ClientCore, config: PushConsumerSettings) -> RemoteOffsetStore | LocalOffsetStore:
     if not config.broadcasting:
         return RemoteOffsetStore(client, config.group)
     folder = default_folder() if config.local_offsets is None else Path(config.local_offsets)
     path = offsets_path(folder, client, config.group)
-    return LocalOffsetStore(
-        client,
-        config.group,
-        path,
-        interval=config.commit_interval,
-        discard_damaged=config.discard_damaged_offsets,
-    )
+    return LocalOffsetStore(client, config.group, path, interval=config.commit_interval)

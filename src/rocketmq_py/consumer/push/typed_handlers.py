@@ -200,7 +200,7 @@ def _handler_of_one(handle: _Function, decoder: BodyDecoder, *, with_message: bo
         try:
             value = decode_body(message, decoder)
         except BodyDecodeError as error:
-            return SplitResult({0: _reason(error)})
+            return SplitResult({0: _reason(decoder, error)})
         return (value, message) if with_message else (value,)
 
     if is_async(handle):
@@ -230,7 +230,7 @@ def _handler_of_lists(handle: _Function, decoder: BodyDecoder, *, with_messages:
                 values.append(decode_body(message, decoder))
                 decoded.append(message)
             except BodyDecodeError as error:
-                reasons[index] = _reason(error)
+                reasons[index] = _reason(decoder, error)
         if not values:
             return SplitResult(reasons)
         result = handle(values, decoded) if with_messages else handle(values)
@@ -250,8 +250,8 @@ def _handler_of_lists(handle: _Function, decoder: BodyDecoder, *, with_messages:
     return call_async
 
 
-def _reason(error: BodyDecodeError) -> str:
-    return f"its body cannot be decoded as {error.kind}: {error.reason}"
+def _reason(decoder: BodyDecoder, error: BodyDecodeError) -> str:
+    return f"its body cannot be decoded as {decoder.name}: {error.reason}"
 
 
 async def _split_later(result: Awaitable[Any], reasons: Mapping[int, str]) -> SplitResult:

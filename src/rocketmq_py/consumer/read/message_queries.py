@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import attrs
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
+from rocketmq_py.client.host_lookup import addresses_of, has_host_name
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import BrokerError, ConfigurationError, RocketMQError
+from rocketmq_py.errors import BrokerError, ConfigurationError, ProtocolError, RocketMQError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.headers import QueryMessageRequest, ViewMessageRequest
 from rocketmq_py.protocol.message_id import OffsetMessageId
@@ -29,12 +30,64 @@ MAX_WITH_UNIQUE_ID = 32
 
 
 async def find_by_offset_id(
-    client: Client, offset_message_id: str, topic: str | None
+    client: ClientCore, offset_message_id: str, topic: str | None
 ) -> ReceivedMessage | None:
-    """Return the message with an offset message id, or None. See ``Reader.message``."""
+    """Return the message with an offset message id, or None. See ``admin.messages.get``."""
     parsed = OffsetMessageId.parse(offset_message_id)
-    broker_name, address = await _broker_of(client, parsed)
-    header = ViewMessageRequest(offset=parsed.commit_log_offset, topic=topic)
+    info = await client.name_servers.cluster_info()
+    brokers = [
+        (name, address)
+        for name, broker in info.broker_addr_table.items()
+        for address in broker.broker_addrs.values()
+    ]
+    for name, address in brokers:
+        if parsed.is_of(address):
+            return await _view(client, parsed, topic, name, address)
+    return await _find_on_named_brokers(client, parsed, topic, brokers)
+
+
+async def _find_on_named_brokers(
+    client: ClientCore, message_id: OffsetMessageId, topic: str | None, brokers: Iterable[tuple[str, str]]
+) -> ReceivedMessage | None:
+    """Ask the brokers that are registered by host name, of which one may have issued an id.
+
+    An id holds the IP address that the broker has resolved its name to. Java dials that address. Ids may come
+    from anyone, so this client only asks brokers of the cluster: those whose name has the address, or
+    otherwise those with the same port, since a name may have other addresses here, as it does behind a NAT.
+
+    Raises ConfigurationError if no broker of the cluster can have issued it.
+    """
+    named = [(name, at) for name, at in brokers if message_id.has_port_of(at) and has_host_name(at)]
+    if client.settings.proxy is None:  # otherwise the proxy resolves names
+        timeout = client.settings.request_timeout
+        for name, address in named:
+            if any(map(message_id.is_of, await addresses_of(address, timeout=timeout))):
+                return await _view(client, message_id, topic, name, address)
+    failure: RocketMQError | None = None
+    for name, address in named:
+        try:
+            message = await _view(client, message_id, topic, name, address)
+        except ProtocolError:
+            continue  # no message begins at this position
+        except RocketMQError as error:
+            failure = error
+            continue
+        if message is not None and message.offset_message_id == str(message_id):
+            return message
+    if failure is not None:
+        raise failure
+    also = f", and {', '.join([at for _, at in named])} does not have the message" if named else ""
+    raise ConfigurationError(
+        f"the message id contains {message_id.broker_address}, which is not a broker of this cluster{also}. "
+        "Pass an offset_message_id of this cluster"
+    )
+
+
+async def _view(
+    client: ClientCore, message_id: OffsetMessageId, topic: str | None, broker_name: str, address: str
+) -> ReceivedMessage | None:
+    """Return the message at the position of an id in a broker's commit log, or None."""
+    header = ViewMessageRequest(offset=message_id.commit_log_offset, topic=topic)
     try:
         answer = await client.brokers.call(address, header)
     except BrokerError as error:
@@ -42,7 +95,7 @@ async def find_by_offset_id(
             return None
         raise
     for message in client.namespace.unwrap_messages(decode_messages(answer.body, broker_name)):
-        if message.commit_log_offset == parsed.commit_log_offset:
+        if message.commit_log_offset == message_id.commit_log_offset:
             return message
     return None
 
@@ -61,9 +114,9 @@ class Lookup:
 
 
 async def look_up_key(
-    client: Client, topic: str, key: str, *, count: int, begin_ms: int, end_ms: int
+    client: ClientCore, topic: str, key: str, *, count: int, begin_ms: int, end_ms: int
 ) -> Lookup:
-    """Query the newest messages of a topic with a key. See ``Reader.find``."""
+    """Query the newest messages of a topic with a key. See ``admin.messages.find``."""
     header = QueryMessageRequest(
         topic=topic,
         key=key,
@@ -79,60 +132,35 @@ async def look_up_key(
     return attrs.evolve(found, messages=found.messages[-count:])
 
 
-async def find_by_key(
-    client: Client, topic: str, key: str, *, count: int, begin_ms: int, end_ms: int
-) -> list[ReceivedMessage]:
-    """Return the newest messages of a topic with a key. See ``Reader.find``."""
-    found = await look_up_key(client, topic, key, count=count, begin_ms=begin_ms, end_ms=end_ms)
-    return list(_messages_of(found, f"{key} in {topic}"))
-
-
-async def find_by_unique_id(client: Client, topic: str, message_id: str) -> ReceivedMessage | None:
-    """Return the first message of a topic with a unique id, or None. See ``Reader.find_message``."""
-    header = QueryMessageRequest(
-        topic=topic,
-        key=message_id,
-        max_num=MAX_WITH_UNIQUE_ID,
-        begin_timestamp=0,
-        end_timestamp=END_OF_TIME_MS,
-    )
-    found = await _query(client, header, lambda message: message.message_id == message_id)
-    messages = _messages_of(found, f"{message_id} in {topic}")
-    return messages[0] if messages else None
-
-
-def _messages_of(found: Lookup, query: str) -> tuple[ReceivedMessage, ...]:
-    """Return the messages and log the failures. Without messages, raise the first failure.
-
-    Args:
-        found: the result.
-        query: describes the query, for log lines.
-    """
+async def find_by_unique_id(client: ClientCore, topic: str, message_id: str) -> ReceivedMessage | None:
+    """Return the first message of a topic with a unique id, or None. See ``admin.messages.get``."""
+    found = await look_up_unique_id(client, topic, message_id, begin_ms=0)
     if found.failures and not found.messages:
         raise next(iter(found.failures.values()))
     for error in found.failures.values():
-        logger.warning("incomplete lookup of %s: a broker failed: %s", query, error)
-    return found.messages
+        logger.warning("incomplete lookup of %s: a broker failed: %s", f"{message_id} in {topic}", error)
+    return found.messages[0] if found.messages else None
 
 
-async def _broker_of(client: Client, message_id: OffsetMessageId) -> tuple[str, str]:
-    """Return the name and address of the broker that issued an id.
+async def look_up_unique_id(
+    client: ClientCore, topic: str, message_id: str, *, begin_ms: int, count: int = MAX_WITH_UNIQUE_ID
+) -> Lookup:
+    """Query the newest messages of a topic with a unique id that were stored at ``begin_ms`` or later.
 
-    Raises ConfigurationError if the broker is not in this cluster.
+    Each broker returns at most ``count``.
     """
-    info = await client.name_servers.cluster_info()
-    for name, broker in info.broker_addr_table.items():
-        for address in broker.broker_addrs.values():
-            if message_id.is_of(address):
-                return name, address
-    raise ConfigurationError(
-        f"the message id contains {message_id.broker_address}, which is not a broker of this cluster. Pass "
-        "an offset_message_id of this cluster"
+    header = QueryMessageRequest(
+        topic=topic,
+        key=message_id,
+        max_num=count,
+        begin_timestamp=max(begin_ms - INDEX_STEP_MS, 0),
+        end_timestamp=END_OF_TIME_MS,
     )
+    return await _query(client, header, lambda message: message.message_id == message_id)
 
 
 async def _query(
-    client: Client, header: QueryMessageRequest, matches: Callable[[ReceivedMessage], bool]
+    client: ClientCore, header: QueryMessageRequest, matches: Callable[[ReceivedMessage], bool]
 ) -> Lookup:
     """Query all brokers of a topic concurrently. Return the messages that match.
 
@@ -158,7 +186,7 @@ async def _query(
     return Lookup(tuple(wanted), dict(sorted(failures.items())))
 
 
-async def _ask(client: Client, broker_name: str, header: QueryMessageRequest) -> list[ReceivedMessage]:
+async def _ask(client: ClientCore, broker_name: str, header: QueryMessageRequest) -> list[ReceivedMessage]:
     address = client.routes.broker_address(broker_name, any_id=True)
     try:
         answer = await client.brokers.call(address, header)

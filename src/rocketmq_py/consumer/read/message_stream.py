@@ -13,7 +13,7 @@ from typing import Final, Self, TypeAlias
 import trio
 
 from rocketmq_py.client.broker_calls import BrokerCalls
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.client.routes import Route
@@ -21,9 +21,9 @@ from rocketmq_py.consumer.group.concurrent_queries import map_concurrently
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullStatus, QueuePuller
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS, BoundedRetry, Gap, PullRetry, is_filtered
-from rocketmq_py.consumer.read.start_position import StartPosition, StartPositionKind
-from rocketmq_py.errors import BrokerError, ClosedError, NoQueueError, RocketMQError
+from rocketmq_py.errors import BrokerError, ClosedError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
+from rocketmq_py.position import Position, PositionKind
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 READER_GROUP = "TOOLS_CONSUMER"
@@ -96,16 +96,16 @@ class MessageStream(MessageIterator, Lifespan):
     Args:
         client: the client that sends the requests.
         subscription: the subscription to the topic.
-        start: the position at which to start.
+        start: the position at which to start, not of the kind AGO.
         stop_at_end: whether to end at the ends that the queues had on entering.
         opened_ms: the current time in epoch milliseconds, for queues that are added later.
     """
 
     def __init__(
         self,
-        client: Client,
+        client: ClientCore,
         subscription: SubscriptionData,
-        start: StartPosition,
+        start: Position,
         *,
         stop_at_end: bool,
         opened_ms: int,
@@ -152,9 +152,7 @@ class MessageStream(MessageIterator, Lifespan):
         self._send, self._receive = trio.open_memory_channel[_Item](BUFFERED_ANSWERS)
         route = await client.routes.get(topic)
         await check_sql_filter(client, READER_GROUP, self._subscription)
-        queues = route.read_queues
-        if not queues:
-            raise NoQueueError(f"topic {topic!r} has no readable queue")
+        queues = route.queues_to_read()
         self._next_offsets = await map_concurrently(queues, self._starting_offset)
         ends: Mapping[MessageQueue, int] = {}
         if self._stop_at_end:
@@ -164,7 +162,7 @@ class MessageStream(MessageIterator, Lifespan):
         if self._stop_at_end:
             self._send.close()  # the iteration ends with the last queue task
             return  # the queue tasks themselves check whether a queue that left the route was deleted
-        self._forget_routes = client.on_route(self._route_changed)
+        self._forget_routes = client.watch_routes(self._route_changed)
         self._route_changed(client.routes.get_nowait(topic) or route)  # it may have changed in the meantime
 
     def _abandon(self) -> None:
@@ -184,27 +182,15 @@ class MessageStream(MessageIterator, Lifespan):
 
     def _start_reading(self, queue: MessageQueue, end: int | None) -> None:
         self._scopes[queue] = scope = trio.CancelScope()
-        self.nursery.start_soon(self._read, queue, end, scope, self._send.clone())
+        self._nursery.start_soon(self._read, queue, end, scope, self._send.clone())
 
     async def _starting_offset(self, queue: MessageQueue) -> int:
         """Return the start offset of a queue that exists when the stream is opened."""
-        brokers, start = self._client.brokers, self._start
-        match start.kind:
-            case StartPositionKind.BEGINNING:
-                return await brokers.min_offset(queue)
-            case StartPositionKind.END:
-                return await brokers.max_offset(queue)
-            case StartPositionKind.TIME:
-                return await offset_before(brokers, queue, start.value)
-            case StartPositionKind.OFFSET:
-                return start.value
-            case StartPositionKind.LAST:
-                first, end = await brokers.min_offset(queue), await brokers.max_offset(queue)
-                return max(first, end - start.value)
+        return await offset_of(self._client.brokers, queue, self._start)
 
     async def _starting_offset_of_new_queue(self, queue: MessageQueue) -> int:
         """Return the start offset of a queue that was added later, including messages sent since then."""
-        if self._start.kind in (StartPositionKind.END, StartPositionKind.LAST):
+        if self._start.kind in (PositionKind.LATEST, PositionKind.LAST):
             return await self._client.brokers.offset_at(queue, self._opened_ms)
         return await self._starting_offset(queue)
 
@@ -225,7 +211,7 @@ class MessageStream(MessageIterator, Lifespan):
             timeout=TIMEOUT_SECONDS,
         )
         invalidate_route = partial(self._client.routes.invalidate, queue.topic)
-        retry = PullRetry(queue, self._retry_log, invalidate_route)
+        retry = PullRetry(self._client, queue, self._retry_log, invalidate_route)
         with scope, send:
             try:
                 if end is None:
@@ -253,7 +239,7 @@ class MessageStream(MessageIterator, Lifespan):
                 await self._send_messages(send, pulled, requested, sys.maxsize)
                 self._next_offsets[queue], state = retry.next_step(requested, pulled_at, pulled)
             if state in RETRY_DELAYS:
-                await trio.sleep(RETRY_DELAYS[state])
+                await retry.wait(state)
 
     async def _read_to(self, end: int, puller: QueuePuller, retry: PullRetry, send: _Send) -> None:
         """Read a queue up to ``end``. Lost offsets are logged and skipped."""
@@ -286,7 +272,7 @@ class MessageStream(MessageIterator, Lifespan):
 
     async def _send_messages(self, send: _Send, pulled: PulledMessages, start: int, end: int) -> None:
         # offset_before() may return the offset of earlier messages.
-        since_ms = self._start.value if self._start.kind is StartPositionKind.TIME else 0
+        since_ms = self._start.value if self._start.kind is PositionKind.TIME else 0
         messages = [
             message
             for message in pulled.messages
@@ -294,6 +280,22 @@ class MessageStream(MessageIterator, Lifespan):
         ]
         if messages:
             await send.send(messages)
+
+
+async def offset_of(brokers: BrokerCalls, queue: MessageQueue, position: Position) -> int:
+    """Return the offset of a position, not of the kind AGO, in a queue. For a time, see offset_before."""
+    match position.kind:
+        case PositionKind.EARLIEST:
+            return await brokers.min_offset(queue)
+        case PositionKind.LATEST:
+            return await brokers.max_offset(queue)
+        case PositionKind.OFFSET:
+            return position.value
+        case PositionKind.LAST:
+            first, end = await brokers.min_offset(queue), await brokers.max_offset(queue)
+            return max(first, end - position.value)
+        case _:
+            return await offset_before(brokers, queue, position.value)
 
 
 async def offset_before(brokers: BrokerCalls, queue: MessageQueue, timestamp_ms: int) -> int:

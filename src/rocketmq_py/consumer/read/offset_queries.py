@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
+from numbers import Integral
 
 from rocketmq_py.arguments import check_instance, check_integer, wrong_type
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.routes import Route
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.group.concurrent_queries import map_concurrently
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller
 from rocketmq_py.consumer.read.message_stream import READER_GROUP, TIMEOUT_SECONDS
-from rocketmq_py.consumer.read.queue_range import Bounds, QueueRange, first_at
+from rocketmq_py.consumer.read.queue_range import Bounds, QueueRange, exact_offset_of
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.position import Position, check_position
 from rocketmq_py.protocol.subscription import make_subscription
 
 
@@ -31,10 +33,17 @@ def check_offsets(offsets: object, name: str = "offsets") -> dict[MessageQueue, 
     }
 
 
-async def offsets_of(
-    client: Client, topics: Iterable[str], *, present: bool = False
-) -> dict[str, dict[MessageQueue, tuple[int, int]]]:
-    """Return the first offset and the end of each queue, by topic. See ``Reader.offsets_of``."""
+def check_seek(position: object, *, now_ms: int) -> Position:
+    """Return the argument of ``seek``, where a whole number stands for an offset."""
+    if isinstance(position, Integral):
+        return Position.offset(check_integer(position, "position", lowest=0))
+    return check_position(position, "position", now_ms=now_ms, or_else="an offset")
+
+
+async def bounds_of(
+    client: ClientCore, topics: str | Iterable[str], *, present: bool = False
+) -> dict[MessageQueue, tuple[int, int]]:
+    """Return the first offset and the end of each queue. See ``Reader.offsets``."""
     routes = await _routes_of(client, topics)
 
     async def ask(queue: MessageQueue) -> tuple[int, int]:
@@ -43,11 +52,10 @@ async def offsets_of(
             first = await _first_present(client, queue, end)
         return first, end
 
-    bounds = await map_concurrently([queue for route in routes.values() for queue in route.read_queues], ask)
-    return {topic: {queue: bounds[queue] for queue in route.read_queues} for topic, route in routes.items()}
+    return await map_concurrently(_read_queues(routes), ask)
 
 
-async def _may_be_gone(client: Client, queue: MessageQueue) -> bool:
+async def _may_be_gone(client: ClientCore, queue: MessageQueue) -> bool:
     """Return whether the broker may no longer have the message at its minimum offset."""
     try:
         return await client.brokers.first_store_time(queue) < 0
@@ -55,7 +63,7 @@ async def _may_be_gone(client: Client, queue: MessageQueue) -> bool:
         return True
 
 
-async def _first_present(client: Client, queue: MessageQueue, end: int) -> int:
+async def _first_present(client: ClientCore, queue: MessageQueue, end: int) -> int:
     """Return the offset of the first message that can be pulled, or ``end``.
 
     The minimum offset of a broker may be out of date.
@@ -66,17 +74,18 @@ async def _first_present(client: Client, queue: MessageQueue, end: int) -> int:
     return end
 
 
-async def offsets_at(client: Client, topics: Iterable[str], timestamp_ms: int) -> dict[MessageQueue, int]:
-    """Return the first offset of a time in each queue. See ``Reader.offsets_at``."""
-    routes = await _routes_of(client, topics)
+async def offsets_at(
+    client: ClientCore, topics: str | Iterable[str], position: Position
+) -> dict[MessageQueue, int]:
+    """Return the offset of a position in each queue. See ``Reader.offsets_at``."""
     return await map_concurrently(
-        [queue for route in routes.values() for queue in route.read_queues],
-        lambda queue: first_at(client, READER_GROUP, queue, timestamp_ms),
+        _read_queues(await _routes_of(client, topics)),
+        lambda queue: exact_offset_of(client, READER_GROUP, queue, position),
     )
 
 
 async def committed(
-    client: Client, group: str, queues: Iterable[MessageQueue]
+    client: ClientCore, group: str, queues: Iterable[MessageQueue]
 ) -> dict[MessageQueue, int | None]:
     """Return the committed offset of a group in each queue. See ``Reader.committed``."""
     queues = list(queues)
@@ -85,7 +94,7 @@ async def committed(
     return await map_concurrently(queues, ask)
 
 
-async def commit(client: Client, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+async def commit(client: ClientCore, group: str, offsets: Mapping[MessageQueue, int]) -> None:
     """Commit offsets of a group. See ``Reader.commit``."""
     await _find_brokers_of(client, offsets)
     entries: defaultdict[tuple[str, str], list[MessageQueue]] = defaultdict(list)
@@ -109,13 +118,13 @@ async def commit(client: Client, group: str, offsets: Mapping[MessageQueue, int]
     await map_concurrently([queue for queues in entries.values() for queue in queues[1:]], commit_one)
 
 
-async def _create_group(client: Client, group: str, queue: MessageQueue, offset: int) -> None:
+async def _create_group(client: ClientCore, group: str, queue: MessageQueue, offset: int) -> None:
     """Make a 5.x broker create a group, which it does for a pull of the group."""
     puller = QueuePuller(client, group, queue, batch_size=1, hold=0.0, timeout=TIMEOUT_SECONDS)
     await puller.pull_undecoded(offset, make_subscription(queue.topic, version_ms=client.now_ms()))
 
 
-async def _find_brokers_of(client: Client, queues: Collection[MessageQueue]) -> None:
+async def _find_brokers_of(client: ClientCore, queues: Collection[MessageQueue]) -> None:
     """Look up the brokers of queues. Refresh routes that lack one, because it may have been unavailable."""
     await _routes_of(client, [queue.topic for queue in queues])
     known = client.routes.brokers()
@@ -123,5 +132,10 @@ async def _find_brokers_of(client: Client, queues: Collection[MessageQueue]) -> 
     await map_concurrently(out_of_date, client.routes.refresh)
 
 
-async def _routes_of(client: Client, topics: Iterable[str]) -> dict[str, Route]:
-    return await map_concurrently(dict.fromkeys(topics), client.routes.get)
+async def _routes_of(client: ClientCore, topics: str | Iterable[str]) -> dict[str, Route]:
+    names = [topics] if isinstance(topics, str) else topics
+    return await map_concurrently(dict.fromkeys(names), client.routes.get)
+
+
+def _read_queues(routes: Mapping[str, Route]) -> list[MessageQueue]:
+    return [queue for route in routes.values() for queue in route.queues_to_read()]

@@ -8,8 +8,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, Self
 
-from rocketmq_py.arguments import check_above_zero, check_flag, check_instances, check_integer
-from rocketmq_py.client.client import Client
+from rocketmq_py.arguments import (
+    Duration,
+    check_above_zero,
+    check_flag,
+    check_instances,
+    check_integer,
+    seconds,
+)
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
@@ -55,7 +62,7 @@ class PullResultStream(Lifespan):
 
     def __init__(
         self,
-        client: Client,
+        client: ClientCore,
         ranges: Sequence[OffsetRange],
         *,
         tags: str,
@@ -63,20 +70,20 @@ class PullResultStream(Lifespan):
         max_buffered_bytes: int,
         parallel: int,
         in_order: bool,
-        patience: float,
+        patience: Duration,
         group: str,
     ) -> None:
         super().__init__()
         ranges = check_instances(ranges, "ranges", OffsetRange)
         max_buffered_bytes = check_integer(max_buffered_bytes, "max_buffered_bytes", lowest=1)
         parallel = check_integer(parallel, "parallel", lowest=1)
-        check_above_zero(patience, "patience")
+        number = check_above_zero(seconds(patience), "patience")
         check_flag(in_order, "in_order")
         check_group(group)
         version_ms = client.now_ms()
         self._client = client
         self._group = group
-        self._patience = patience
+        self._patience = number
         self._subscriptions = {
             topic: subscription_of(topic, tags, sql, version_ms=version_ms)
             for topic in dict.fromkeys(each.queue.topic for each in ranges)
@@ -138,7 +145,7 @@ class PullResultStream(Lifespan):
         if not self._worker_count:
             self._buffer.end()
         for _ in range(self._worker_count):
-            self.nursery.start_soon(self._work)
+            self._nursery.start_soon(self._work)
 
     def _abandon(self) -> None:
         self._buffer.end()
@@ -174,7 +181,7 @@ class PullResultStream(Lifespan):
             self._subscriptions[offset_range.queue.topic],
             buffer=self._buffer,
             result_queue=result_queue,
-            nursery=self.nursery,
+            nursery=self._nursery,
             depth=partial(self._depth, result_queue),
             retry_log=self._retry_log,
             patience=self._patience,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter
 from rocketmq_py.consumer.pull.queue_puller import PullStatus, QueuePuller
 from rocketmq_py.consumer.pull.retry import LossCheck, is_filtered
@@ -17,8 +17,10 @@ from rocketmq_py.consumer.read.message_stream import (
     TIMEOUT_SECONDS,
     MessageIterator,
     offset_before,
+    offset_of,
 )
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.position import Position, PositionKind
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.protocol.subscription import make_subscription
 
@@ -61,7 +63,7 @@ class QueueRange(MessageIterator):
 
     def __init__(
         self,
-        client: Client,
+        client: ClientCore,
         queue: MessageQueue,
         subscription: SubscriptionData,
         bounds: Bounds,
@@ -137,13 +139,15 @@ class QueueRange(MessageIterator):
         return offset
 
 
-async def first_at(client: Client, group: str, queue: MessageQueue, timestamp_ms: int) -> int:
-    """Return the offset of the first message stored at or after a time, or the queue's end.
+async def exact_offset_of(client: ClientCore, group: str, queue: MessageQueue, position: Position) -> int:
+    """Return the offset of a position, not of the kind AGO, in a queue.
 
-    The result is exact, unlike that of a request to a 4.x broker.
+    The result is exact for a time, too, unlike that of a request to a 4.x broker.
     """
+    if position.kind is not PositionKind.TIME:
+        return await offset_of(client.brokers, queue, position)
     subscription = make_subscription(queue.topic, version_ms=0)
-    messages = QueueRange(client, queue, subscription, Bounds(begin_ms=timestamp_ms), group=group)
+    messages = QueueRange(client, queue, subscription, Bounds(begin_ms=position.value), group=group)
     async for message in messages:
         return message.queue_offset
     return messages.end

@@ -7,7 +7,7 @@ from functools import partial
 
 import trio
 
-from rocketmq_py.client.client import Client
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.consumer.pull.queue_puller import PullResponse, QueuePuller
 from rocketmq_py.consumer.pull.retry import BoundedRetry, PullRetry
@@ -43,7 +43,7 @@ class RangePuller:
 
     def __init__(
         self,
-        client: Client,
+        client: ClientCore,
         group: str,
         offset_range: OffsetRange,
         subscription: SubscriptionData,
@@ -75,7 +75,7 @@ class RangePuller:
         self._retry = BoundedRetry(
             client,
             self._puller,
-            PullRetry(offset_range.queue, retry_log, invalidate_route),
+            PullRetry(client, offset_range.queue, retry_log, invalidate_route),
             patience=patience,
             has_gaps=has_gaps,
         )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
+from rocketmq_py.address import split_endpoints, without_scheme
 from rocketmq_py.blocking import Client
-from rocketmq_py.client.config import ClientOptions
+from rocketmq_py.client.discovery import is_url
+from rocketmq_py.client.settings import ClientOptions
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import Message, SendResult
@@ -29,7 +31,7 @@ class RocketMQHook(BaseHook):  # type: ignore[misc]  # Airflow is in an environm
 
     The connection's host is a name server, or several as ``host:port;host:port``. Its login and password are
     the access key and the secret key. Its extra has ``namespace``, ``security_token``, ``tls`` and
-    ``ca_file``, and may have further fields of ClientConfig, such as ``request_timeout``.
+    ``ca_file``, and may have further settings of a Client, such as ``request_timeout``.
 
     Args:
         rocketmq_conn_id: the id of the connection.
@@ -85,7 +87,12 @@ def client_arguments(connection: Any) -> tuple[str, ClientOptions]:
     if tls or ca_file:
         options["tls"] = TLS(ca_file=ca_file or None)
     host = connection.host or "127.0.0.1"
+    if is_url(host):
+        return host, options
     if ";" not in host and connection.port:
-        host = f"{host}:{connection.port}"
-    servers = [one if ":" in one else f"{one}:{DEFAULT_PORT}" for one in host.split(";")]
+        host = f"{host.strip().rstrip('/')}:{connection.port}"
+    servers = [
+        one if ":" in without_scheme(one) else f"{one.rstrip('/')}:{DEFAULT_PORT}"
+        for one in split_endpoints(host)
+    ]
     return ";".join(servers), options

@@ -28,7 +28,7 @@ class RocketMQSendOperator(BaseOperator):  # type: ignore[misc]  # Airflow is in
         topic: the topic. Templated, like the other arguments for messages.
         bodies: the texts of the messages.
         tags: the tag of each message.
-        keys: the keys of each message, separated by spaces.
+        keys: the keys of each message. A str is split at blanks.
         properties: the user properties of each message.
         rocketmq_conn_id: the id of Airflow's connection.
         **options: the arguments of BaseOperator.
@@ -42,7 +42,7 @@ class RocketMQSendOperator(BaseOperator):  # type: ignore[misc]  # Airflow is in
         topic: str,
         bodies: Sequence[str],
         tags: str = "",
-        keys: str = "",
+        keys: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         rocketmq_conn_id: str = RocketMQHook.default_conn_name,
         **options: Any,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from rocketmq_py.consumer import ConsumeFrom
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.integrations.airflow.events import event_of
 from rocketmq_py.integrations.airflow.hook import RocketMQHook
@@ -75,7 +74,7 @@ class RocketMQMessageSensor(BaseSensorOperator):  # type: ignore[misc]  # Airflo
         """Receive a message if there is one now."""
         with (
             RocketMQHook(self.rocketmq_conn_id).get_conn() as client,
-            client.pop_consumer(self.group, consume_from=ConsumeFrom.FIRST) as consumer,
+            client.pop_consumer(self.group, consume_from="earliest") as consumer,
         ):
             consumer.subscribe(self.topic, self.tags)
             for message in consumer.receive(max_messages=1, wait=1.0):

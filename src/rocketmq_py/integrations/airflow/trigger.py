@@ -9,8 +9,9 @@ from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from rocketmq_py.aio import PopConsumer
-from rocketmq_py.consumer import ConsumeFrom, PoppedMessage
-from rocketmq_py.errors import ConfigurationError, NameServerError, RocketMQError, TopicNotFoundError
+from rocketmq_py.arguments import Duration, seconds
+from rocketmq_py.consumer import PoppedMessage
+from rocketmq_py.errors import ConfigurationError, RocketMQError, TopicNotFoundError
 from rocketmq_py.integrations.airflow.events import event_of
 from rocketmq_py.integrations.airflow.hook import RocketMQHook, client_arguments
 
@@ -55,7 +56,7 @@ class RocketMQMessageTrigger(BaseEventTrigger):  # type: ignore[misc]  # Airflow
         group: str,
         tags: str = "*",
         rocketmq_conn_id: str = RocketMQHook.default_conn_name,
-        invisible: float = 60.0,
+        invisible: Duration = 60.0,
         once: bool = False,
     ) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ class RocketMQMessageTrigger(BaseEventTrigger):  # type: ignore[misc]  # Airflow
         self.group = group
         self.tags = tags
         self.rocketmq_conn_id = rocketmq_conn_id
-        self.invisible = invisible
+        self.invisible = seconds(invisible)
         self.once = once
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -79,9 +80,7 @@ class RocketMQMessageTrigger(BaseEventTrigger):  # type: ignore[misc]  # Airflow
         """
         connection = await get_async_connection(self.rocketmq_conn_id, RocketMQHook)
         address, options = client_arguments(connection)
-        async with PopConsumer(
-            address, group=self.group, consume_from=ConsumeFrom.FIRST, **options
-        ) as consumer:
+        async with PopConsumer(address, group=self.group, consume_from="earliest", **options) as consumer:
             consumer.subscribe(self.topic, self.tags)
             while True:
                 try:
@@ -108,7 +107,7 @@ class RocketMQMessageTrigger(BaseEventTrigger):  # type: ignore[misc]  # Airflow
 
     async def _wait_after(self, error: RocketMQError, request: str) -> None:
         """Log a failed request, and wait before the next attempt. Raise the error if retries cannot help."""
-        if not error.retriable and not isinstance(error, NameServerError | TopicNotFoundError):
+        if not (error.retriable or error.not_reached or isinstance(error, TopicNotFoundError)):
             raise error
         logger.warning("trigger failed, retrying: request=%s topic=%s error=%s", request, self.topic, error)
         await asyncio.sleep(RETRY_SECONDS)

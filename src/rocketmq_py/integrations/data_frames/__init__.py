@@ -6,8 +6,9 @@
     orders = messages.to_pandas()  # or polars.from_arrow(messages), or duckdb.sql("… FROM messages")
     write_messages(pandas.DataFrame({"body": ["one", "two"]}), "Orders", "127.0.0.1:9876")
 
-The columns have the names and types of the Spark data source, so each can write the tables of the other.
-Newcomers start at ``reading`` and ``writing``; ``columns`` accepts the types of other libraries.
+The columns have the types of the Spark data source, with names as in Python: ``queue_id``, not ``queueId``.
+Newcomers start at ``reading`` and ``writing``; ``columns`` has the names, and accepts the types of other
+libraries.
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ except ImportError:
         "data frames need an extra, with pyarrow and numpy: install rocketmq-py[data-frames]"
     ) from None
 
-from rocketmq_py.integrations.data_frames.columns import ArrowStream
-from rocketmq_py.integrations.data_frames.reading import Position, commit_messages, read_messages
+from rocketmq_py.integrations.data_frames.reading import commit_messages, read_messages
 from rocketmq_py.integrations.data_frames.writing import write_messages
 from rocketmq_py.spark.sink_task import WriteError
 
-__all__ = ["ArrowStream", "Position", "WriteError", "commit_messages", "read_messages", "write_messages"]
+__all__ = ["WriteError", "commit_messages", "read_messages", "write_messages"]

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime, timedelta
 from typing import TypeAlias, Unpack
 
 import pyarrow as pa
 
-from rocketmq_py.arguments import check_instance, check_integer, optional, wrong_type
+from rocketmq_py.arguments import check_integer, optional
 from rocketmq_py.blocking import Client, Reader
-from rocketmq_py.client.config import ClientOptions
+from rocketmq_py.client.settings import ClientOptions
 from rocketmq_py.consumer.group.subscriptions import subscription_of
+from rocketmq_py.consumer.read.offset_queries import check_offsets
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.integrations.data_frames.columns import ArrowStream, open_stream
+from rocketmq_py.integrations.data_frames.columns import SCHEMA, ArrowStream, open_stream
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.names import check_group, check_topic
+from rocketmq_py.position import Position, check_position
 from rocketmq_py.protocol.subscription import ALL
 from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA
 from rocketmq_py.spark.record_batches import to_record_batches
 
-Position: TypeAlias = datetime | Mapping[MessageQueue, int]
-"""A store time with a time zone, for all queues, or the offset of each queue."""
-_EPOCH = datetime.fromtimestamp(0, UTC)
+Bound: TypeAlias = Position | str | Mapping[MessageQueue, int]
+"""A position for all queues, or the offset of each queue."""
 
 
 def read_messages(
     topic: str,
     client: str | Client | None = None,
     *,
-    start: Position | None = None,
-    end: Position | None = None,
+    start: Bound | None = None,
+    end: Bound | None = None,
     group: str | None = None,
     limit: int | None = None,
     tags: str = ALL,
@@ -48,35 +48,35 @@ def read_messages(
         topic: the topic.
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or a
             blocking Client to share.
-        start: the first message. A time is that of storing: a message stored at or after it. By default, and
-            in queues that a mapping leaves out, the first message that exists.
-        end: where reading ends, exclusive. By default, and in queues that a mapping leaves out, the end of
-            the queue.
+        start: the first message: any Position, ``"earliest"``, ``"latest"``, or the offset of each queue. By
+            default, and in queues that a mapping leaves out, the first message that exists.
+        end: where reading ends, exclusive, in the same notation. By default, and in queues that a mapping
+            leaves out, the end of the queue.
         group: start at the offsets that this consumer group has committed, instead of ``start``. Queues
             without one, or that end before it, are read from their first message. :func:`commit_messages`
             commits.
         limit: the maximum number of messages. The first queues may take all of it.
         tags: tags separated by ``||``, or ``*`` for all messages.
         sql: a SQL92 filter on properties, instead of tags.
-        **options: the fields of ClientConfig, unless a client is shared.
+        **options: the settings of a Client, unless one is shared.
 
     Returns:
-        A table with the columns topic, flag, body (binary), properties (a map), brokerName, queueId,
-        queueOffset, bornTimestamp, storeTimestamp, tags, keys and msgId.
+        A table with the columns topic, flag, body (binary), properties (a map), broker_name, queue_id,
+        queue_offset, born_time, store_time, tags, keys and message_id.
 
     Raises:
         ConfigurationError: an argument is unknown, of a wrong type or out of its range, or names a queue that
             does not exist. The text names it.
         TopicNotFoundError: the topic does not exist.
         SqlFilterRefusedError: a broker refuses ``sql``.
-        UnreadableBodyError: a body cannot be decompressed. The text names the package to install if one is
+        BodyDecodeError: a body cannot be decompressed. The text names the package to install if one is
             missing.
         RocketMQError: a broker or name server could not be reached, or refuses.
     """
     check_topic(topic)
     optional(check_group, group, "group")
     optional(check_integer, limit, "limit", lowest=1)
-    start, end = _check_position(start, "start"), _check_position(end, "end")
+    start, end = _check_bound(start, "start"), _check_bound(end, "end")
     if group is not None and start is not None:
         raise ConfigurationError("start and group exclude each other: give one")
     # Messages are filtered again, as brokers compare only hashes of tags.
@@ -84,7 +84,7 @@ def read_messages(
     with _opened(client, options) as opened, opened.reader() as reader:
         # Before the bounds, so that no offset that is committed meanwhile lies beyond them.
         committed = {} if group is None else reader.committed(group, reader.offsets(topic))
-        bounds = reader.offsets_of([topic], present=True)[topic]
+        bounds = reader.offsets([topic], present=True)
         begins = {queue: first for queue, (first, _) in bounds.items()}
         ends = {queue: last for queue, (_, last) in bounds.items()}
         # An offset beyond a queue's end was committed before the topic was deleted and created again.
@@ -101,38 +101,33 @@ def read_messages(
         with reader.pull(ranges, tags=tags, sql=sql, in_order=True) as results:
             present = (result for result in results if result.lost is None)
             batches = list(_first_rows(to_record_batches(present, wanted_tags), limit))
-    return pa.Table.from_batches(batches, SOURCE_ARROW_SCHEMA)
+    return pa.Table.from_batches(batches, SOURCE_ARROW_SCHEMA).rename_columns(SCHEMA.names)
 
 
-def _check_position(position: Position | None, name: str) -> Position | None:
-    if isinstance(position, datetime):
-        if position.tzinfo is None:
-            raise ConfigurationError(f"{name} is {position}, without a time zone; give it one")
-        return position
-    if position is None:
+def _check_bound(bound: Bound | None, name: str) -> Position | Mapping[MessageQueue, int] | None:
+    if bound is None:
         return None
-    if not isinstance(position, Mapping):
-        raise wrong_type(name, "a datetime, or a mapping of MessageQueue to offsets", position)
-    for queue, offset in position.items():
-        check_instance(queue, f"a queue of {name}", MessageQueue)
-        check_integer(offset, f"{name}[{queue_name(queue)}]", lowest=0)
-    return position
+    if isinstance(bound, Mapping):
+        return check_offsets(bound, name)
+    return check_position(bound, name, or_else="a mapping of MessageQueue to offsets")
 
 
 def _offsets(
-    reader: Reader, topic: str, position: Position | None, queues: Iterable[MessageQueue], name: str
+    reader: Reader,
+    topic: str,
+    bound: Position | Mapping[MessageQueue, int] | None,
+    queues: Iterable[MessageQueue],
+    name: str,
 ) -> Mapping[MessageQueue, int]:
-    """Return the offsets of a position, for the queues that it determines."""
-    if position is None:
+    """Return the offsets of a bound, for the queues that it determines."""
+    if bound is None:
         return {}
-    if isinstance(position, datetime):
-        # Rounded up to a millisecond: messages before the time are left out.
-        time_ms = -((_EPOCH - position) // timedelta(milliseconds=1))
-        return reader.offsets_at([topic], max(time_ms, 0))
-    if unknown := sorted(set(position) - set(queues)):
+    if isinstance(bound, Position):
+        return reader.offsets_at([topic], bound)
+    if unknown := sorted(set(bound) - set(queues)):
         listed = ", ".join([queue_name(queue) for queue in unknown])
         raise ConfigurationError(f"{name} names queues that topic {topic!r} does not have: {listed}")
-    return position
+    return bound
 
 
 def _first_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
@@ -156,7 +151,7 @@ def commit_messages(
 
     Args:
         messages: a table from :func:`read_messages`, or a data frame with at least its columns topic,
-            brokerName, queueId and queueOffset.
+            broker_name, queue_id and queue_offset.
         group: the group. It must have no running members, which would overwrite the offsets.
         client, **options: as for :func:`read_messages`.
 
@@ -169,12 +164,12 @@ def commit_messages(
     """
     check_group(group)
     table = open_stream(messages, "messages").read_all()
-    columns = ("topic", "brokerName", "queueId", "queueOffset")
+    columns = ("topic", "broker_name", "queue_id", "queue_offset")
     if missing := [name for name in columns if name not in table.column_names]:
         raise ConfigurationError(f"messages has no column {', '.join(missing)}; commit needs it")
-    last = table.select(columns).group_by(columns[:3]).aggregate([("queueOffset", "max")]).to_pylist()
+    last = table.select(columns).group_by(columns[:3]).aggregate([("queue_offset", "max")]).to_pylist()
     offsets = {
-        MessageQueue(row["topic"], row["brokerName"], row["queueId"]): row["queueOffset_max"] + 1
+        MessageQueue(row["topic"], row["broker_name"], row["queue_id"]): row["queue_offset_max"] + 1
         for row in last
     }
     with _opened(client, options) as opened, opened.reader() as reader:

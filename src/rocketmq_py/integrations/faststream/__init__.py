@@ -12,8 +12,7 @@
     @broker.publisher("Bills")
     async def bill(order: Order) -> Bill: ...
 
-Needs the extra ``faststream``: ``pip install 'rocketmq-py[faststream]'``. README.md in
-``rocketmq_py/integrations`` has a guide and the limits.
+Needs the extra ``faststream``. README.md in ``rocketmq_py/integrations`` has a guide and the limits.
 
 FastStream has no public interface for brokers yet. These parts of it, of which the modules here are
 subclasses, are private and change between its minor releases, so the extra admits 0.7 only:

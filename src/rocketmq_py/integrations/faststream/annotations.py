@@ -13,12 +13,10 @@ from __future__ import annotations
 from typing import Annotated, TypeAlias
 
 from faststream import Context
-from faststream.annotations import ContextRepo, Logger
-from faststream.params import NoCast
 
 from rocketmq_py.integrations.faststream import broker, messages
 
-__all__ = ["ContextRepo", "Logger", "NoCast", "RocketMQBroker", "RocketMQMessage"]
+__all__ = ["RocketMQBroker", "RocketMQMessage"]
 
 RocketMQMessage: TypeAlias = Annotated[messages.RocketMQMessage, Context("message")]
 """The message that the handler processes."""

@@ -21,7 +21,9 @@ from faststream.specification.schema import BrokerSpec
 
 from rocketmq_py import client as core
 from rocketmq_py.aio import Client
-from rocketmq_py.client.config import ClientConfig, name_servers, split_options
+from rocketmq_py.arguments import Duration, seconds, seconds_or_none
+from rocketmq_py.client.settings import ClientSettings, name_servers, split_options
+from rocketmq_py.consumer.settings import CLOSE_SECONDS
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.integrations.faststream.commands import RocketMQPublishCommand, SendOptions
 from rocketmq_py.integrations.faststream.config import (
@@ -33,8 +35,10 @@ from rocketmq_py.integrations.faststream.messages import RawMessage, RocketMQMes
 from rocketmq_py.integrations.faststream.producing import RocketMQProducer
 from rocketmq_py.integrations.faststream.registrator import RocketMQRegistrator
 from rocketmq_py.integrations.faststream.subscriber import RocketMQSubscriber, log_context
+from rocketmq_py.integrations.faststream.unreadable_bodies import note_start
 from rocketmq_py.message import SendResult
-from rocketmq_py.producer import ProducerConfig, ProducerOptions
+from rocketmq_py.producer import ProducerOptions
+from rocketmq_py.producer.settings import ProducerSettings
 
 if TYPE_CHECKING:
     from fast_depends.library.serializer import SerializerProto
@@ -65,7 +69,8 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
     Args:
         address: name servers as ``host:port;host:port``. None reads NAMESRV_ADDR, else 127.0.0.1:9876.
         group: the producer group.
-        graceful_timeout: seconds that running handlers have to end when the broker stops.
+        graceful_timeout: seconds that running handlers have to end when the broker stops. 25 by default. None
+            for the ``close_timeout`` of the subscriber.
         ack_policy: the acknowledgement policy of subscribers without one of their own. By default an
             exception has the message delivered again (NACK_ON_ERROR).
         decoder: a decoder of bodies.
@@ -88,7 +93,7 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
         serializer: the serializer of bodies, pydantic's or msgspec's.
         provider: the provider of FastStream's dependencies.
         context: FastStream's context.
-        **options: the fields of ClientConfig and of ProducerConfig.
+        **options: the settings of a Client and of a Producer.
 
     Raises:
         ConfigurationError: an option is unknown or out of range.
@@ -100,7 +105,7 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
         address: str | None = None,
         *,
         group: str = "faststream",
-        graceful_timeout: float | None = 15.0,
+        graceful_timeout: Duration | None = CLOSE_SECONDS,
         ack_policy: AckPolicy = EMPTY,
         decoder: CustomCallable | None = None,
         parser: CustomCallable | None = None,
@@ -125,11 +130,11 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
     ) -> None:
         all_options = {**client_options(security), **options}
         self._producer_options, self._client_options = split_options(
-            all_options, ProducerConfig, ClientConfig, group=group
+            all_options, ProducerSettings, ClientSettings, group=group
         )
-        ProducerConfig(**self._producer_options)
+        ProducerSettings(**self._producer_options)
         self._address = address
-        core.Client(address, **self._client_options)  # never opened: it checks the options
+        core.ClientCore(address, **self._client_options)  # never opened: it checks the options
         if isinstance(specification_url, str):
             specification_url = [specification_url]
         super().__init__(
@@ -141,7 +146,7 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
                 broker_decoder=decoder,
                 broker_codec=codec,
                 broker_dependencies=dependencies,
-                graceful_timeout=graceful_timeout,
+                graceful_timeout=seconds_or_none(graceful_timeout),
                 ack_policy=ack_policy,
                 id_generator=id_generator,
                 extra_context={"broker": self},
@@ -153,6 +158,7 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
                     serializer=serializer,
                     provider=provider or dependency_provider,
                     context=context or ContextRepo(),
+                    call_decorators=(note_start,),
                 ),
             ),
             specification=BrokerSpec(
@@ -193,13 +199,13 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
             if client is not None:
                 await client.aclose()
 
-    async def ping(self, timeout: float | None = None) -> bool:
+    async def ping(self, timeout: Duration | None = None) -> bool:
         """Return whether a name server lists the brokers within ``timeout`` seconds (5 by default)."""
         if self._connection is None:
             return False
         try:
             async with (
-                asyncio.timeout(PING_SECONDS if timeout is None else timeout),
+                asyncio.timeout(PING_SECONDS if timeout is None else seconds(timeout)),
                 self._connection.admin() as admin,
             ):
                 await admin.brokers.list()
@@ -213,14 +219,14 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
         topic: str = "",
         *,
         tags: str = "",
-        keys: str = "",
+        keys: str | Iterable[str] = (),
         sharding_key: str = "",
-        delay: float = 0.0,
+        delay: Duration = 0.0,
         priority: int | None = None,
         headers: Mapping[str, Any] | None = None,
         correlation_id: str | None = None,
         reply_to: str = "",
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> SendResult:
         """Publish a message, and return when a RocketMQ broker has stored it.
 
@@ -228,7 +234,7 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
             message: the body: bytes, text, or a value that FastStream's serializer encodes as JSON.
             topic: the topic.
             tags: the tag by which consumers filter.
-            keys: business keys, separated by blanks.
+            keys: business keys. A str is split at blanks.
             sharding_key: messages with the same key go to the same queue.
             delay: seconds until delivery.
             priority: the priority, for topics of type PRIORITY.
@@ -262,12 +268,12 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
         *messages: Any,
         topic: str = "",
         tags: str = "",
-        keys: str = "",
+        keys: str | Iterable[str] = (),
         sharding_key: str = "",
         headers: Mapping[str, Any] | None = None,
         correlation_id: str | None = None,
         reply_to: str = "",
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> Sequence[SendResult]:
         """Publish messages of one topic in a batch, and return the result of each.
 
@@ -293,10 +299,10 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
         topic: str = "",
         *,
         tags: str = "",
-        keys: str = "",
+        keys: str | Iterable[str] = (),
         headers: Mapping[str, Any] | None = None,
         correlation_id: str | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> RocketMQMessage:
         """Publish a request, and return the reply: the result of the handler that receives it.
 
@@ -348,5 +354,5 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[RawMessage, Client, Any]
 
 def server_urls(address: str | None) -> list[str]:
     """Return the servers of AsyncAPI documents: the name servers, or the URL that returns them."""
-    servers = name_servers(address, ClientConfig())
+    servers = name_servers(address, ClientSettings())
     return list(servers) if isinstance(servers, tuple) else [address or ""]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 from faststream._internal.constants import EMPTY
 from faststream.response import BatchPublishCommand, PublishCommand, PublishType, Response
 
+from rocketmq_py.arguments import Duration, seconds, seconds_or_none
 from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.message.sent import to_keys
 
 NO_MESSAGE: Any = EMPTY
 """The body of an empty batch. None is a message."""
@@ -21,16 +23,16 @@ class SendOptions:
 
     Args:
         tags: the tag by which consumers filter.
-        keys: business keys, separated by blanks.
+        keys: business keys. A str is split at blanks.
         sharding_key: messages with the same key go to the same queue.
         delay: seconds until delivery.
         priority: the priority, for topics of type PRIORITY.
     """
 
     tags: str = ""
-    keys: str = ""
+    keys: tuple[str, ...] = attrs.field(default=(), converter=to_keys)
     sharding_key: str = ""
-    delay: float = 0.0
+    delay: float = attrs.field(default=0.0, converter=seconds)
     priority: int | None = None
 
     def or_else(self, defaults: SendOptions) -> SendOptions:
@@ -54,7 +56,7 @@ class RocketMQResponse(Response):
         headers: the message's own properties. Values are converted to text.
         correlation_id: the correlation id. None keeps that of the processed message.
         tags: the tag by which consumers filter.
-        keys: business keys, separated by blanks.
+        keys: business keys. A str is split at blanks.
         sharding_key: messages with the same key go to the same queue.
         delay: seconds until delivery.
         priority: the priority, for topics of type PRIORITY.
@@ -67,9 +69,9 @@ class RocketMQResponse(Response):
         headers: dict[str, Any] | None = None,
         correlation_id: str | None = None,
         tags: str = "",
-        keys: str = "",
+        keys: str | Iterable[str] = (),
         sharding_key: str = "",
-        delay: float = 0.0,
+        delay: Duration = 0.0,
         priority: int | None = None,
     ) -> None:
         super().__init__(body, headers=headers, correlation_id=correlation_id)
@@ -105,7 +107,7 @@ class RocketMQPublishCommand(BatchPublishCommand):
         headers: Mapping[str, Any] | None = None,
         correlation_id: str | None = None,
         reply_to: str = "",
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         _publish_type: PublishType,
     ) -> None:
         super().__init__(
@@ -117,7 +119,7 @@ class RocketMQPublishCommand(BatchPublishCommand):
             _publish_type=_publish_type,
         )
         self.options: SendOptions = SendOptions() if options is None else options
-        self.timeout: float | None = timeout
+        self.timeout: float | None = seconds_or_none(timeout)
         self.request: ReceivedMessage | None = None
         self.extra_bodies: tuple[Any, ...] = self.extra_bodies
         self.body: Any = self.body

@@ -88,7 +88,7 @@ class LoggerStorage(DefaultLoggerStorage):
 
 
 def client_options(security: BaseSecurity | None) -> dict[str, Any]:
-    """Return the fields of ClientConfig for one of FastStream's security classes.
+    """Return the settings of a Client for one of FastStream's security classes.
 
     Raises:
         SetupError: RocketMQ does not have this kind of security.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
 from faststream.message import StreamMessage, decode_message
 
+from rocketmq_py.arguments import Duration
 from rocketmq_py.consumer import ConsumeLater, ConsumeResult, Suspend
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
@@ -37,9 +38,17 @@ class Delivery:
 
     Args:
         orderly: whether the subscriber processes each queue in order.
+
+    Attributes:
+        has_started: whether a handler was called.
+        undecoded: the decoder's errors, by the index of the message.
+        unreadable: the reasons of messages that no other delivery could decode either, by their index.
     """
 
     def __init__(self, *, orderly: bool = False) -> None:
+        self.has_started: bool = False
+        self.undecoded: dict[int, Exception] = {}
+        self.unreadable: Mapping[int, str] = {}
         self._orderly = orderly
         self._is_settled = False
         self._result: ConsumeResult | None = None
@@ -51,11 +60,16 @@ class Delivery:
             return self._result
         return Suspend() if self._orderly else ConsumeLater()
 
+    @property
+    def is_retried(self) -> bool:
+        """Whether the messages are to be delivered again."""
+        return isinstance(self.result, Suspend | ConsumeLater) and self.result != ConsumeLater(DEAD_LETTER)
+
     def acknowledge(self) -> None:
         """Acknowledge the messages: they are not delivered again."""
         self._settle(None)
 
-    def retry(self, delay_level: int | None, seconds: float | None) -> None:
+    def retry(self, delay_level: int | None, seconds: Duration | None) -> None:
         """Deliver the messages again.
 
         Raises:
@@ -110,13 +124,22 @@ class RocketMQMessage(StreamMessage[RawMessage]):
         """The received message, or the messages of the batch."""
         return received_messages(self)
 
+    async def decode(self) -> Any:
+        """Return the decoded body. Raises the decoder's errors."""
+        try:
+            return await super().decode()
+        except ValueError as error:  # also JSONDecodeError, UnicodeDecodeError and pydantic's
+            if isinstance(self.raw_message, ReceivedMessage):
+                self._delivery.undecoded = {0: error}
+            raise
+
     async def ack(self) -> None:
         """Acknowledge the message."""
         if self.committed is None:
             self._delivery.acknowledge()
         await super().ack()
 
-    async def nack(self, *, delay_level: int | None = None, seconds: float | None = None) -> None:
+    async def nack(self, *, delay_level: int | None = None, seconds: Duration | None = None) -> None:
         """Have the message delivered again.
 
         Args:
@@ -176,8 +199,19 @@ class RocketMQParser:
         return decode_message(message)
 
     async def decode_batch(self, message: StreamMessage[Any]) -> list[Any]:
-        """Decode the bodies of a batch, each by its content type."""
-        return [decode_message(await self.parse_message(raw)) for raw in message.raw_message]
+        """Decode the bodies of a batch, each by its content type. Raises the first error, after all."""
+        bodies: list[Any] = []
+        undecoded: dict[int, Exception] = {}
+        for index, raw in enumerate(message.raw_message):
+            try:
+                bodies.append(decode_message(await self.parse_message(raw)))
+            except ValueError as error:
+                undecoded[index] = error
+        if undecoded:
+            if isinstance(message, RocketMQMessage):
+                message._delivery.undecoded = undecoded
+            raise next(iter(undecoded.values()))
+        return bodies
 
 
 def received_messages(message: StreamMessage[RawMessage]) -> tuple[ReceivedMessage, ...]:

@@ -83,7 +83,7 @@ class RocketMQTelemetrySettings(TelemetrySettingsProvider[RawMessage, RocketMQPu
             SpanAttributes.MESSAGING_SYSTEM: self.messaging_system,
             SpanAttributes.MESSAGING_DESTINATION_NAME: cmd.destination,
             SpanAttributes.MESSAGING_MESSAGE_CONVERSATION_ID: cmd.correlation_id or "",
-        } | message_attributes(cmd.options.tags, tuple(cmd.options.keys.split()))
+        } | message_attributes(cmd.options.tags, cmd.options.keys)
 
     def get_publish_destination_name(self, cmd: RocketMQPublishCommand) -> str:
         """Return the topic of a message to publish."""

@@ -12,6 +12,7 @@ from faststream.response import PublishType
 from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message, Operation, PublisherSpec
 
+from rocketmq_py.arguments import Duration
 from rocketmq_py.integrations.faststream.commands import RocketMQPublishCommand, SendOptions
 from rocketmq_py.integrations.faststream.messages import RocketMQMessage
 from rocketmq_py.message import SendResult
@@ -76,9 +77,9 @@ class PublisherOptions(TypedDict, total=False):
     """The keyword arguments of ``broker.publisher`` except ``batch``."""
 
     tags: str
-    keys: str
+    keys: str | Iterable[str]
     sharding_key: str
-    delay: float
+    delay: Duration
     priority: int | None
     headers: Mapping[str, Any] | None
     reply_to: str
@@ -118,14 +119,14 @@ class DefaultPublisher(PublisherUsecase):
         topic: str = "",
         *,
         tags: str = "",
-        keys: str = "",
+        keys: str | Iterable[str] = (),
         sharding_key: str = "",
-        delay: float = 0.0,
+        delay: Duration = 0.0,
         priority: int | None = None,
         headers: Mapping[str, Any] | None = None,
         correlation_id: str | None = None,
         reply_to: str = "",
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> SendResult:
         """Publish a message. Arguments left out are those of the publisher. Raises as ``broker.publish``."""
         options = SendOptions(tags=tags, keys=keys, sharding_key=sharding_key, delay=delay, priority=priority)
@@ -151,10 +152,10 @@ class DefaultPublisher(PublisherUsecase):
         topic: str = "",
         *,
         tags: str = "",
-        keys: str = "",
+        keys: str | Iterable[str] = (),
         headers: Mapping[str, Any] | None = None,
         correlation_id: str | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> RocketMQMessage:
         """Publish a request and return its reply. Raises as ``broker.request``."""
         command = self._command(
@@ -188,7 +189,7 @@ class DefaultPublisher(PublisherUsecase):
         correlation_id: str | None,
         publish_type: PublishType,
         reply_to: str = "",
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> RocketMQPublishCommand:
         return RocketMQPublishCommand(
             *messages,
@@ -221,12 +222,12 @@ class BatchPublisher(DefaultPublisher):
         *messages: Any,
         topic: str = "",
         tags: str = "",
-        keys: str = "",
+        keys: str | Iterable[str] = (),
         sharding_key: str = "",
         headers: Mapping[str, Any] | None = None,
         correlation_id: str | None = None,
         reply_to: str = "",
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> Sequence[SendResult]:
         """Publish a batch. Arguments left out are those of the publisher.
 

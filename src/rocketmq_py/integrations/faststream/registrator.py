@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 import attrs
@@ -11,9 +11,9 @@ from faststream._internal.constants import EMPTY
 from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream.exceptions import SetupError
 
-from rocketmq_py.arguments import check_integer
-from rocketmq_py.client.config import split_options
-from rocketmq_py.consumer import ConsumeFrom, PushConsumerConfig
+from rocketmq_py.arguments import Duration, check_integer
+from rocketmq_py.client.settings import split_options
+from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.integrations.faststream.commands import SendOptions
 from rocketmq_py.integrations.faststream.messages import RawMessage
@@ -34,6 +34,7 @@ from rocketmq_py.integrations.faststream.subscriber import (
 )
 from rocketmq_py.message import Message
 from rocketmq_py.names import check_topic
+from rocketmq_py.position import Position
 from rocketmq_py.protocol.subscription import ALL
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ _ARGUMENT_OF_OPTION: Mapping[str, str] = {
     "max_reconsume_times": "max_reconsume_times",
     "batch_size": "batch and max_records",
 }
-"""Fields of PushConsumerConfig that ``subscriber`` has arguments for, and these arguments."""
+"""Settings of PushConsumer that ``subscriber`` has arguments for, and these arguments."""
 
 
 class RocketMQRegistrator(Registrator[RawMessage, Any]):
@@ -70,7 +71,7 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
         batch: bool = False,
         max_records: int = DEFAULT_MAX_RECORDS,
         max_workers: int = 1,
-        consume_from: ConsumeFrom | str = ConsumeFrom.LAST,
+        consume_from: Position | str = Position.latest,
         max_reconsume_times: int | None = None,
         consumer_options: Mapping[str, Any] | None = None,
         ack_policy: AckPolicy = EMPTY,
@@ -96,10 +97,10 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
             batch: the handler receives a list of messages.
             max_records: the maximum size of a batch.
             max_workers: the maximum number of calls of the handler at a time.
-            consume_from: where a new group starts: "last", "first", or a ConsumeFrom.
+            consume_from: where a new group starts: "earliest", "latest", or Position.time(...).
             max_reconsume_times: redeliveries before a message becomes a dead letter. None for 16 or, with
                 ``orderly``, without limit.
-            consumer_options: the fields of PushConsumerConfig for which there is no argument here.
+            consumer_options: the settings of a PushConsumer for which there is no argument here.
             ack_policy: the acknowledgement policy. By default an exception has the message delivered again.
             no_reply: send no replies to requests.
             dependencies: FastStream's dependencies of the handler.
@@ -131,7 +132,7 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
         }
         if batch:
             options["batch_size"] = check_integer(max_records, "max_records", lowest=1)
-        PushConsumerConfig(**split_options(options, PushConsumerConfig, group=group)[0])
+        PushConsumerSettings(**split_options(options, PushConsumerSettings, group=group)[0])
         subscription = Subscription(
             topics=topics,
             group=group,
@@ -189,9 +190,9 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
         *,
         batch: bool = False,
         tags: str = "",
-        keys: str = "",
+        keys: str | Iterable[str] = (),
         sharding_key: str = "",
-        delay: float = 0.0,
+        delay: Duration = 0.0,
         priority: int | None = None,
         headers: Mapping[str, Any] | None = None,
         reply_to: str = "",
@@ -207,7 +208,7 @@ class RocketMQRegistrator(Registrator[RawMessage, Any]):
             topic: the topic.
             batch: each result is a list, whose items are sent as a batch, without delay or priority.
             tags: the tag of the messages.
-            keys: their business keys, separated by blanks.
+            keys: their business keys. A str is split at blanks.
             sharding_key: their sharding key.
             delay: seconds until they are delivered.
             priority: their priority.

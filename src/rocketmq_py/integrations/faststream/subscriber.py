@@ -20,9 +20,12 @@ from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message, Operation, SubscriberSpec
 
 from rocketmq_py.aio import Client, LitePullConsumer, PushConsumer
-from rocketmq_py.client.config import field_names
-from rocketmq_py.consumer import ConsumeFrom, ConsumeResult, LitePullConsumerConfig
+from rocketmq_py.arguments import Duration
+from rocketmq_py.client.settings import field_names
+from rocketmq_py.consumer import ConsumeResult
+from rocketmq_py.consumer.group.handler_results import SplitResult
 from rocketmq_py.consumer.group.subscriptions import subscription_of
+from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerSettings
 from rocketmq_py.errors import ClosedError, ConfigurationError, RocketMQError
 from rocketmq_py.integrations.faststream.messages import (
     Delivery,
@@ -34,8 +37,10 @@ from rocketmq_py.integrations.faststream.messages import (
     received_messages,
 )
 from rocketmq_py.integrations.faststream.producing import ReplyPublisher
+from rocketmq_py.integrations.faststream.unreadable_bodies import unreadable_bodies
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.names import check_topic
+from rocketmq_py.position import Position
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.protocol.subscription import ALL
 
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
     from faststream._internal.endpoint.publisher import PublisherProto
     from faststream._internal.endpoint.subscriber.call_item import CallsCollection
     from faststream.message import StreamMessage
+    from faststream.response import Response
 
 RETRY_SECONDS: Final = 5.0
 """Seconds before a consumer that has failed runs again."""
@@ -59,7 +65,7 @@ class Subscription:
     orderly: bool
     broadcasting: bool
     batch: bool
-    consume_from: ConsumeFrom | str
+    consume_from: Position | str
 
     def filter(self, topic: str) -> SubscriptionData:
         """Return the filter of a topic. Raises ConfigurationError if the topic or the filter is not valid."""
@@ -144,7 +150,7 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
     """Consumes topics as a member of a group. ``broker.subscriber`` returns it.
 
     A subscriber without a handler returns messages from :meth:`get_one` and as an async iterator. It uses a
-    LitePullConsumer, with the ``consumer_options`` that LitePullConsumerConfig has.
+    LitePullConsumer, with the ``consumer_options`` that it has.
 
     Args:
         config: the settings.
@@ -168,6 +174,7 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
         self._consumer: PushConsumer | None = None
         self._consuming: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._stopped: PushConsumer | None = None
         self._closing: asyncio.Task[None] | None = None
         self._puller: LitePullConsumer | None = None
         self._opening = asyncio.Lock()  # of the puller
@@ -190,7 +197,7 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
         if self.calls and self._consumer is None:
             options = dict(self._consumer_options)
             if graceful_timeout := self._outer_config.graceful_timeout:
-                options.setdefault("close_timeout", 2 * graceful_timeout)  # handlers get half of it
+                options.setdefault("close_timeout", graceful_timeout)
             consumer = self._client.push_consumer(self.subscription.group, **options)
             self._subscribe(consumer)  # before it starts, so that an error leaves nothing open
             await consumer.start()
@@ -202,22 +209,29 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
         """Start no more handler calls, wait for the running ones, and leave the group.
 
         They have the broker's ``graceful_timeout`` to end. Then they are cancelled, and their messages are
-        delivered again. A handler that stops its own subscriber does not wait for itself.
+        delivered again. A cancellation of this method does not wait for them any longer. A handler that stops
+        its own subscriber does not wait for itself.
         """
         consumer, self._consumer = self._consumer, None
         if consumer is not None and self._consuming is not None:
             self._stopping.set()
             consumer.stop()
+            self._stopped = consumer
             self._closing = asyncio.create_task(_close(consumer, self._consuming))
         if self._closing is not None and current_delivery.get(None) is None:
-            await asyncio.shield(self._closing)  # goes on if this call is cancelled
+            try:
+                await asyncio.shield(self._closing)  # goes on if this call is cancelled
+            except asyncio.CancelledError:
+                if self._stopped is not None:
+                    self._stopped.stop()  # the second call ends the wait for handlers
+                raise
         await super().stop()
         async with self._opening:  # after a get_one that opens the puller now
             puller, self._puller = self._puller, None
         if puller is not None:
             await puller.aclose()
 
-    async def get_one(self, *, timeout: float = 5.0) -> RocketMQMessage | None:
+    async def get_one(self, *, timeout: Duration = 5.0) -> RocketMQMessage | None:
         """Return the next message, or None after ``timeout`` seconds.
 
         The next call acknowledges it. ``ack``, ``nack`` and ``reject`` have no effect. One task at a time can
@@ -263,18 +277,46 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
             else:
                 return
 
-    async def _handle_batch(self, messages: list[ReceivedMessage]) -> ConsumeResult | None:
-        return await self._handle(tuple(messages))
+    async def process_message(self, msg: RawMessage) -> Response:
+        """Process a message. Its delivery learns whether a body cannot be decoded."""
+        try:
+            return await super().process_message(msg)
+        except Exception as error:
+            if (delivery := current_delivery.get(None)) is not None:
+                in_lists = self.subscription.batch
+                delivery.unreadable = unreadable_bodies(delivery, error, in_lists=in_lists)
+            raise
 
-    async def _handle(self, message: RawMessage) -> ConsumeResult | None:
-        """Process a delivery with FastStream. Return the handler's outcome for the consumer."""
+    async def _handle(self, message: ReceivedMessage) -> ConsumeResult | None:
+        """Process a message with FastStream. Return the handler's outcome for the consumer."""
+        delivery = await self._deliver(message)
+        if delivery.unreadable and delivery.is_retried:
+            return SplitResult(delivery.unreadable)
+        return delivery.result
+
+    async def _handle_batch(self, messages: list[ReceivedMessage]) -> ConsumeResult | None:
+        """Process a batch. Without the messages that cannot be decoded, if there are any, it starts again."""
+        indexes, reasons, result = list(range(len(messages))), dict[int, str](), None
+        while indexes:
+            delivery = await self._deliver(tuple([messages[index] for index in indexes]))
+            result = delivery.result
+            if not (delivery.unreadable and delivery.is_retried):
+                break
+            unreadable = {indexes[position]: reason for position, reason in delivery.unreadable.items()}
+            indexes = [index for index in indexes if index not in unreadable]
+            reasons |= unreadable
+        if not reasons:
+            return result
+        return SplitResult(reasons, result=result if indexes else None)
+
+    async def _deliver(self, message: RawMessage) -> Delivery:
         delivery = Delivery(orderly=self.subscription.orderly)
         token = current_delivery.set(delivery)
         try:
             await self.consume(message)
         finally:
             current_delivery.reset(token)
-        return delivery.result
+        return delivery
 
     def _make_response_publisher(self, message: StreamMessage[RawMessage]) -> Sequence[PublisherProto]:
         raw = message.raw_message
@@ -306,7 +348,7 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
                 options = {
                     name: option
                     for name, option in self._consumer_options.items()
-                    if name in field_names(LitePullConsumerConfig)
+                    if name in field_names(LitePullConsumerSettings)
                 }
                 puller = self._client.lite_pull_consumer(self.subscription.group, **options)
                 self._subscribe(puller)

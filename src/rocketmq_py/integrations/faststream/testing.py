@@ -21,7 +21,7 @@ from rocketmq_py.integrations.faststream.publisher import DefaultPublisher
 from rocketmq_py.integrations.faststream.subscriber import RocketMQSubscriber
 from rocketmq_py.message import Message, ReceivedMessage, SendResult, SendStatus
 from rocketmq_py.properties import encode_properties
-from rocketmq_py.property_names import KEYS, PRIORITY, SHARDING_KEY, TAGS, UNIQUE_KEY
+from rocketmq_py.property_names import KEY_SEPARATOR, KEYS, PRIORITY, SHARDING_KEY, TAGS, UNIQUE_KEY
 from rocketmq_py.protocol.subscription import matches
 
 DEFAULT_TIMEOUT = 3.0
@@ -175,7 +175,7 @@ class InMemoryProducer(RocketMQProducer):
         if message.tags:
             own[TAGS] = message.tags
         if message.keys:
-            own[KEYS] = message.keys
+            own[KEYS] = KEY_SEPARATOR.join(message.keys)
         if message.sharding_key:
             own[SHARDING_KEY] = message.sharding_key
         if message.priority is not None:

@@ -7,8 +7,7 @@ Importing this module registers the URL scheme ``rocketmq``::
 
     app = Celery("shop", broker="rocketmq://127.0.0.1:9876")
 
-Needs the extra ``celery``: ``pip install 'rocketmq-py[celery]'``. README.md in ``rocketmq_py/integrations``
-lists the options and the limits.
+Needs the extra ``celery``. README.md in ``rocketmq_py/integrations`` lists the options and the limits.
 
 A queue of kombu is a topic with one consumer group. Brokers 5.x deliver it by pop, with a visibility timeout
 for each message. Brokers 4.x assign its queues to the workers.
@@ -23,12 +22,11 @@ try:
     from kombu.transport import TRANSPORT_ALIASES
 except ImportError as _error:
     raise ImportError(
-        "rocketmq_py.integrations.kombu needs kombu: pip install 'rocketmq-py[celery]'", name="kombu"
+        "rocketmq_py.integrations.kombu needs kombu: install rocketmq-py[celery]", name="kombu"
     ) from _error
 
-from rocketmq_py.integrations.kombu.channel import Channel
 from rocketmq_py.integrations.kombu.transport import Transport
 
-__all__ = ["Channel", "Transport"]
+__all__ = ["Transport"]
 
 TRANSPORT_ALIASES["rocketmq"] = "rocketmq_py.integrations.kombu:Transport"

@@ -12,19 +12,11 @@ from typing import Any, Final
 
 from kombu.utils.json import dumps
 
-from rocketmq_py.admin import MessageType
-from rocketmq_py.blocking import Client, MessageStream
-from rocketmq_py.client.config import ClientOptions
-from rocketmq_py.errors import (
-    BrokerError,
-    GroupExistsError,
-    GroupNotFoundError,
-    RocketMQError,
-    SomeBrokersFailedError,
-    TopicExistsError,
-    TopicNotFoundError,
-    UnsupportedByBrokerError,
-)
+from rocketmq_py.admin import AlreadyExistsError, GroupNotFoundError, MessageType, SomeBrokersFailedError
+from rocketmq_py.blocking import Client
+from rocketmq_py.blocking.reader import MessageStream
+from rocketmq_py.client.settings import ClientOptions
+from rocketmq_py.errors import BrokerError, RocketMQError, TopicNotFoundError, UnsupportedByBrokerError
 from rocketmq_py.integrations.kombu.delays import delay_level, remaining_delay
 from rocketmq_py.integrations.kombu.options import TransportOptions
 from rocketmq_py.message import Message, MessageQueue
@@ -94,7 +86,7 @@ class Cluster:
                     self._create_priority_topic(topic, queues)
                 else:
                     self._admin.topics.create(topic, queues=queues)
-            except TopicExistsError:
+            except AlreadyExistsError:
                 pass
             else:
                 self._wait_for_route(topic)
@@ -151,8 +143,8 @@ class Cluster:
         """Create the consumer group of a queue if it is missing, and return its name."""
         group = self.options.group_of_queue(queue)
         if self.options.create_topics:
-            with suppress(GroupExistsError):
-                self._admin.groups.create(group, retries=self.options.max_redeliveries)
+            with suppress(AlreadyExistsError):
+                self._admin.groups.create(group, max_reconsume_times=self.options.max_reconsume_times)
         return group
 
     def delete_queue(self, queue: str) -> None:
@@ -180,7 +172,9 @@ class Cluster:
 
     def skip_backlog(self, queue: str) -> None:
         """Move the group of a queue to the end of its topic (brokers 4.x)."""
-        self._admin.offsets.skip(self.options.group_of_queue(queue), self.options.topic_of_queue(queue))
+        self._admin.offsets.reset(
+            self.options.group_of_queue(queue), self.options.topic_of_queue(queue), "latest"
+        )
 
     # Messages
 
@@ -236,10 +230,10 @@ def _lacks_priorities(error: RocketMQError) -> bool:
     return isinstance(error, UnsupportedByBrokerError)
 
 
-def _keys_of(payload: Mapping[str, Any]) -> str:
+def _keys_of(payload: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the id of a task as the message's key, by which tools find it."""
     key = (payload.get("headers") or {}).get("id") or payload["properties"].get("correlation_id")
-    return key if isinstance(key, str) and key.isprintable() and " " not in key else ""
+    return (key,) if isinstance(key, str) and key.isprintable() and key and " " not in key else ()
 
 
 def _queue_of_priority(priority: int, queues: Sequence[MessageQueue], message: Message, /) -> MessageQueue:

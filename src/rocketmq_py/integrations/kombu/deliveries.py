@@ -11,7 +11,6 @@ import attrs
 from kombu.transport import virtual
 from kombu.utils.json import loads
 
-from rocketmq_py.consumer import ConsumeFrom
 from rocketmq_py.integrations.kombu.cluster import Cluster
 from rocketmq_py.message import ReceivedMessage
 
@@ -32,11 +31,13 @@ class Delivery:
         acknowledge: makes the message not come again. Raises as ``PopConsumer.ack`` does.
         requeue: makes the message come again soon, to any worker. Raises as ``PopConsumer.change_invisible``
             does.
+        reject: makes the message a dead letter. Raises as ``PopConsumer.ack`` does.
     """
 
     payload: dict[str, Any]
     acknowledge: Callable[[], object] = _nothing
     requeue: Callable[[], object] = _nothing
+    reject: Callable[[], object] = _nothing
 
 
 def read_payload(message: ReceivedMessage) -> dict[str, Any]:
@@ -61,14 +62,17 @@ def read_payload(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def delivery_of(
-    message: ReceivedMessage, acknowledge: Callable[[], object], requeue: Callable[[], object]
+    message: ReceivedMessage,
+    acknowledge: Callable[[], object],
+    requeue: Callable[[], object],
+    reject: Callable[[], object],
 ) -> Delivery:
     """Return a delivery. Its payload is empty if the message is not one of kombu."""
     try:
         payload = read_payload(message)
     except ValueError:
         payload = {}
-    return Delivery(payload, acknowledge, requeue)
+    return Delivery(payload, acknowledge, requeue, reject)
 
 
 class Consumer(Protocol):
@@ -94,8 +98,8 @@ class PoppingConsumer:
         self._options = cluster.options
         self._consumer = cluster.client.pop_consumer(
             group=group,
-            consume_from=ConsumeFrom.FIRST,
-            max_reconsume_times=cluster.options.max_redeliveries,
+            consume_from="earliest",
+            max_reconsume_times=cluster.options.max_reconsume_times,
         )
         self._consumer.subscribe(topic)
 
@@ -109,7 +113,10 @@ class PoppingConsumer:
             (
                 message,
                 delivery_of(
-                    message, partial(consumer.ack, message), partial(consumer.change_invisible, message, 0.0)
+                    message,
+                    partial(consumer.ack, message),
+                    partial(consumer.change_invisible, message, 0.0),
+                    partial(consumer._call, consumer._target._reject, message),
                 ),
             )
             for message in messages

@@ -11,8 +11,8 @@ from typing import Any, Final
 import attrs
 from kombu import Connection
 
-from rocketmq_py.arguments import flag, not_negative, positive
-from rocketmq_py.client.config import ClientOptions
+from rocketmq_py.arguments import flag, not_negative, positive, seconds
+from rocketmq_py.client.settings import ClientOptions
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group, check_topic
@@ -21,6 +21,7 @@ from rocketmq_py.remoting.tls import TLS
 DEFAULT_PORT: Final = 9876
 MAX_NAME_LENGTH: Final = 90
 """A queue or exchange with a longer name has its name cut, so that prefixes and namespaces fit."""
+_LOWERED_INSTANCE: Final = re.compile(r"(^|,)mq_inst_\w+_\w+\.", re.ASCII)
 _NOT_IN_TOPICS: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -54,26 +55,27 @@ class TransportOptions:
         polling_interval: seconds between two rounds of requests while several consumed queues are empty.
         max_delay: the longest delay, in seconds, of one message for brokers 5.x. It must not exceed their
             timerMaxDelaySec, three days by default. A task with a later ETA is delayed several times.
-        max_redeliveries: deliveries after the first one. A message that is not acknowledged then goes to
+        max_reconsume_times: deliveries after the first one. A message that is not acknowledged then goes to
             the dead-letter topic of the group.
         connection_loss_timeout: seconds that brokers may be unreachable before the connection counts as
-            lost, which makes Celery open another one.
-        client_options: further fields of ClientConfig, such as ``{"request_timeout": 5.0}``.
+            lost, which makes Celery open another one. This is noticed when a connection breaks, or when a
+            request has waited for the client's ``request_timeout`` (3 s).
+        client_options: further settings of a Client, such as ``{"request_timeout": 5.0}``.
 
     Raises:
         ConfigurationError: a value is not allowed.
     """
 
-    visibility_timeout: float = attrs.field(default=1800.0, validator=positive)
+    visibility_timeout: float = attrs.field(default=1800.0, converter=seconds, validator=positive)
     topic_prefix: str = attrs.field(default="", validator=_prefix)
     group_prefix: str = attrs.field(default="kombu-", validator=_prefix)
     create_topics: bool = attrs.field(default=True, validator=flag)
     queues_per_topic: int = attrs.field(default=8, validator=positive)
-    wait_time_seconds: float = attrs.field(default=1.0, validator=positive)
-    polling_interval: float = attrs.field(default=0.2, validator=positive)
-    max_delay: float = attrs.field(default=2 * 86_400.0, validator=positive)
-    max_redeliveries: int = attrs.field(default=16, validator=not_negative)
-    connection_loss_timeout: float = attrs.field(default=10.0, validator=not_negative)
+    wait_time_seconds: float = attrs.field(default=1.0, converter=seconds, validator=positive)
+    polling_interval: float = attrs.field(default=0.2, converter=seconds, validator=positive)
+    max_delay: float = attrs.field(default=2 * 86_400.0, converter=seconds, validator=positive)
+    max_reconsume_times: int = attrs.field(default=16, validator=not_negative)
+    connection_loss_timeout: float = attrs.field(default=10.0, converter=seconds, validator=not_negative)
     client_options: Mapping[str, Any] = attrs.field(factory=dict, validator=_client_options)
 
     @classmethod
@@ -121,7 +123,8 @@ def client_options_of(connection: Connection, options: TransportOptions) -> Clie
     """Return the options of the client: user and password of the URL, its path as namespace, and ``ssl``.
 
     Raises:
-        ConfigurationError: there is a user without a password, or ``ssl`` is neither a bool nor a dict.
+        ConfigurationError: there is a user without a password, ``ssl`` is neither a bool nor a dict, or the
+            host contains a namespace.
     """
     found: ClientOptions = {}
     if connection.userid or connection.password:
@@ -137,6 +140,11 @@ def client_options_of(connection: Connection, options: TransportOptions) -> Clie
     if connection.connect_timeout:
         found["connect_timeout"] = float(connection.connect_timeout)
     found.update(options.client_options)  # type: ignore[typeddict-item]  # Client checks names and values
+    if "namespace" not in found and _LOWERED_INSTANCE.search(connection.hostname or ""):
+        raise ConfigurationError(
+            "kombu has changed the host of the broker URL to lower case, and the namespace in it; "
+            "give the namespace as path: rocketmq://host:8080/MQ_INST_..."
+        )
     return found
 
 

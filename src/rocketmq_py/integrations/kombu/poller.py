@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
-from rocketmq_py.errors import RocketMQError
+from rocketmq_py.errors import ConnectionLostError, RocketMQError
 from rocketmq_py.integrations.kombu.deliveries import Delivery
 from rocketmq_py.integrations.kombu.shared_queue import SharedQueue
 
 RETRY_SECONDS: Final = 1.0
+UNREACHED_RETRY_SECONDS: Final = 0.1
+"""Seconds until the next round if no broker was reached. The requests themselves wait for brokers then."""
 
 logger: Final = logging.getLogger("rocketmq_py.integrations.kombu")
 
@@ -60,6 +62,9 @@ class Poller:
         self._returned: list[Delivery] = []
         self._removed: list[SharedQueue] = []
         self._failing_since: float | None = None
+        self._error: RocketMQError | None = None
+        # Ends the polling in time although a request waits for brokers until its own timeout.
+        self._give_up_timer: threading.Timer | None = None
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="rocketmq-py kombu poller", daemon=True)
         self._has_started = False
@@ -99,20 +104,22 @@ class Poller:
     def _run(self) -> None:
         try:
             while self._wait_for_work():
+                began = time.monotonic()
                 try:
                     found = self._receive_round()
                 except RocketMQError as error:
-                    if self._lasts_too_long(error):
+                    if self._lasts_too_long(error, began):
                         self._fail(error)
                         return
-                    self._pause(RETRY_SECONDS)
+                    self._pause(UNREACHED_RETRY_SECONDS if error.not_reached else RETRY_SECONDS)
                 else:
-                    self._failing_since = None
+                    self._note_success()
                     if not found and len(self._queues) != 1:
                         self._pause(self._interval)
         except BaseException as error:  # noqa: BLE001  # the user's thread raises it
             self._fail(error)
         finally:
+            self._note_success()
             with self._activity:
                 for queue, inbox in list(self._queues):
                     self._drop(queue, inbox)
@@ -184,15 +191,41 @@ class Poller:
             while not self._is_stopped and (left := end - time.monotonic()) > 0:
                 self._activity.wait(left)
 
-    def _lasts_too_long(self, error: RocketMQError) -> bool:
-        """Record an error, and return whether it ends the polling."""
+    def _lasts_too_long(self, error: RocketMQError, began: float) -> bool:
+        """Record the error of a round that began at this time, and return whether it ends the polling."""
         if not self._is_transient(error):
             return True
         now = time.monotonic()
-        if self._failing_since is None:
-            self._failing_since = now
-            logger.warning("could not receive messages: %s; retrying", error)
-        return now - self._failing_since >= self._patience
+        with self._activity:
+            self._error = error
+            if self._failing_since is None:
+                self._failing_since = began if error.not_reached else now
+                logger.warning("could not receive messages: %s; retrying", error)
+            left = self._failing_since + self._patience - now
+            is_away = error.not_reached or isinstance(error, ConnectionLostError)
+            if is_away and left > 0 and self._give_up_timer is None:
+                self._give_up_timer = threading.Timer(left, self._give_up)
+                self._give_up_timer.daemon = True
+                self._give_up_timer.start()
+        return left <= 0
+
+    def _give_up(self) -> None:
+        """End the polling with the last error. Called by the timer, while a round may be under way."""
+        with self._activity:
+            if self._failing_since is None or self._is_stopped:
+                return
+            self._is_stopped = True
+            error = self._error
+        assert error is not None
+        self._fail(error)
+
+    def _note_success(self) -> None:
+        """Forget the last error."""
+        with self._activity:
+            self._failing_since = None
+            if self._give_up_timer is not None:
+                self._give_up_timer.cancel()
+                self._give_up_timer = None
 
 
 def requeue_all(deliveries: Iterable[Delivery]) -> None:

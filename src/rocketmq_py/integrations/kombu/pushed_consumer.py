@@ -11,7 +11,8 @@ from typing import Final
 
 import attrs
 
-from rocketmq_py.consumer import ConsumeFrom, ConsumeLater
+from rocketmq_py.consumer import ConsumeLater
+from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.integrations.kombu.cluster import Cluster
 from rocketmq_py.integrations.kombu.deliveries import Delivery, delivery_of
 from rocketmq_py.message import ReceivedMessage
@@ -61,10 +62,10 @@ class PushedConsumer:
         self._leaving: threading.Thread | None = None
         self._consumer = cluster.client.push_consumer(
             group=group,
-            consume_from=ConsumeFrom.FIRST,
+            consume_from="earliest",
             concurrency=MAX_PUSHED,
             consume_timeout=math.inf,  # the handler itself returns in time
-            max_reconsume_times=cluster.options.max_redeliveries,
+            max_reconsume_times=cluster.options.max_reconsume_times,
         )
         self._consumer.subscribe(topic)
         self._run = self._consumer.start(self._handle)
@@ -112,6 +113,7 @@ class PushedConsumer:
                     pushed.message,
                     partial(self._settle, pushed, None),
                     partial(self._settle, pushed, RETRY_SOON),
+                    partial(self._settle, pushed, ConsumeLater(DEAD_LETTER)),
                 ),
             )
             for pushed in found

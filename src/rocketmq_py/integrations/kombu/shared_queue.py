@@ -119,12 +119,18 @@ class SharedQueue:
             if is_readable:
                 self._cluster.send(self.name, delivery.payload)
                 delivery.acknowledge()
-            else:
+            elif message.corruption is not None:  # another worker may have the package for it
                 logger.error(
-                    "message %s of topic=%s was not sent by kombu; rejecting it until it is a dead letter",
-                    message.message_id, message.topic,
+                    "cannot decompress message %s of topic=%s: %s; it is delivered again",
+                    message.message_id, message.topic, message.corruption,
                 )  # fmt: skip
                 delivery.requeue()
+            else:
+                logger.error(
+                    "message %s of topic=%s was not sent by kombu; it becomes a dead letter",
+                    message.message_id, message.topic,
+                )  # fmt: skip
+                delivery.reject()
         except RocketMQError as error:
             logger.warning(
                 "could not postpone or reject message %s of topic=%s: %s; it comes again after %g s",

@@ -18,14 +18,16 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Unpack
 
-from rocketmq_py.blocking import BatchingProducer
+from rocketmq_py import producer
+from rocketmq_py.blocking import Producer
+from rocketmq_py.handoff.trio_thread import EXIT_LIMIT
 from rocketmq_py.integrations.log_handler.shipper import Shipper
 from rocketmq_py.message import Message
 from rocketmq_py.names import check_topic
-from rocketmq_py.producer import BatchingProducer as TrioBatchingProducer
-from rocketmq_py.producer.config import BatchingOptions
+from rocketmq_py.producer.settings import USUAL_LINGER, ProducerOptions
 
 DEFAULT_GROUP = "LOGGING"
+DEFAULT_MAX_BYTES = 8 * 1024 * 1024
 EMPTY_TEXT = b"\n"
 """The body of a record without text: brokers refuse an empty one."""
 _NOT_IN_TAGS = re.compile(r"[^\w.%-]+", re.ASCII)
@@ -85,25 +87,28 @@ class RocketMQHandler(logging.Handler):
     """Sends each log record as a message, in batches and in the background.
 
     Logging never waits for a broker. Records are queued, and a thread sends them. It retries while brokers
-    are away. Records that exceed ``max_buffered_bytes`` meanwhile are dropped and counted. A record may be
+    are away. Records that exceed ``max_in_flight_bytes`` meanwhile are dropped and counted. A record may be
     sent twice if the connection fails before its acknowledgement.
 
     The text is formatted by a :class:`JsonFormatter`, or by the formatter that ``setFormatter`` sets, and is
     encoded as UTF-8. The message's tag is the name of the record's level, so consumers can subscribe to
     ``ERROR || CRITICAL``. Records of ``rocketmq_py`` itself are ignored: sending them would log again.
 
-    Closing the handler, ``logging.shutdown()`` and the end of the process send the queued records, within
-    ``close_timeout``. A forked child has a thread and connections of its own, and never sends records of its
-    parent.
+    Closing the handler, ``logging.shutdown()`` and the end of the process send the queued records. They give
+    up after ``close_timeout`` seconds in which none was acknowledged, and the end of the process after 60
+    seconds. Records that cannot be sent until then are dropped and counted, and one line on standard error
+    says how many, because a log line may have no other handler. A forked child has a thread and connections
+    of its own, and never sends records of its parent.
 
     Args:
         topic: the topic of all records.
         name_servers: name servers as ``host:port;host:port``. None reads NAMESRV_ADDR, else 127.0.0.1:9876.
         level: records below this level are ignored.
         group: the producer group.
-        **options: the fields of BatchingConfig, ProducerConfig and ClientConfig. ``max_buffered_bytes`` (8
-            MiB by default) limits the records that wait or are in flight. ``close_timeout`` (5 seconds by
-            default) limits :meth:`flush` and :meth:`close`.
+        **options: the settings of a Producer and of its Client. ``max_in_flight_bytes`` (here 8 MiB by
+            default) limits the records that wait or are in flight. ``linger`` is 0.005 by default.
+            ``close_timeout`` (5 seconds by default) is the time without an acknowledgement after which
+            :meth:`flush` and :meth:`close` give up.
 
     Raises:
         ConfigurationError: an option is unknown or outside of its range.
@@ -116,16 +121,17 @@ class RocketMQHandler(logging.Handler):
         *,
         level: int | str = logging.NOTSET,
         group: str = DEFAULT_GROUP,
-        **options: Unpack[BatchingOptions],
+        **options: Unpack[ProducerOptions],
     ) -> None:
+        options = {"linger": USUAL_LINGER, "max_in_flight_bytes": DEFAULT_MAX_BYTES, **options}
         # Never opened. It checks the options here, where the mistake is, and not in the thread.
-        checked = TrioBatchingProducer(name_servers, group=group, **options)
+        config = producer.Producer(name_servers, group=group, **options).settings
         super().__init__(level)
         self.topic: str = check_topic(topic)
         self.setFormatter(JsonFormatter())
-        self._max_bytes = checked.config.max_buffered_bytes
-        self._close_timeout = checked.producer.config.close_timeout
-        self._open_producer = partial(BatchingProducer, name_servers, group=group, **options)
+        self._max_bytes = config.max_in_flight_bytes
+        self._close_timeout = config.close_timeout
+        self._open_producer = partial(Producer, name_servers, group=group, **options)
         self._is_closed = False
         self._reset()
         _handlers.add(self)
@@ -134,13 +140,14 @@ class RocketMQHandler(logging.Handler):
         """Start without a shipper: at first, and in a forked child."""
         self._shipper: Shipper | None = None
         self._dropped = 0
+        self._has_written_drops = False
         self._busy = threading.local()
 
     @property
     def dropped(self) -> int:
         """The number of records that this process dropped.
 
-        They did not fit ``max_buffered_bytes``, could not be formatted, were refused by the broker, were not
+        They did not fit ``max_in_flight_bytes``, could not be formatted, were refused by the broker, were not
         sent in time when the handler closed, or were logged after that.
         """
         return self._dropped + (0 if self._shipper is None else self._shipper.dropped)
@@ -187,7 +194,7 @@ class RocketMQHandler(logging.Handler):
         return self._shipper.add(message)
 
     def flush(self) -> None:
-        """Wait until the records that were logged until now are acknowledged, for at most ``close_timeout``.
+        """Wait until the records that were logged until now are acknowledged; see ``close_timeout``.
 
         In a hook or selector of a producer, which its background thread calls, it does not wait.
         """
@@ -195,13 +202,26 @@ class RocketMQHandler(logging.Handler):
             self._shipper.wait(self._shipper.mark(), self._close_timeout)
 
     def close(self) -> None:
-        """Send the queued records, for at most ``close_timeout``. The rest is dropped. Repeatable."""
+        """Send the queued records; see ``close_timeout``. The rest is dropped. Repeatable."""
         if not self._is_closed:
             self._is_closed = True
             if self._shipper is not None:
                 self._shipper.close(self._close_timeout)
+                self._write_drops()
         _handlers.discard(self)
         super().close()
+
+    def _write_drops(self) -> None:
+        """Write to standard error how many records were dropped, at most once, when no more are sent."""
+        shipper = self._shipper
+        if shipper is None or self._has_written_drops or not self.dropped or sys.stderr is None:
+            return
+        self._has_written_drops = True
+        reason = "" if shipper.last_error is None else f": {shipper.last_error}"
+        print(
+            f"rocketmq_py: dropped log records topic={self.topic} dropped={self.dropped}{reason}",
+            file=sys.stderr,
+        )
 
 
 # The end of a process, and forks
@@ -218,8 +238,9 @@ def _finish_all() -> None:
     ]
     began = time.monotonic()
     for handler, shipper, mark in waiting:
-        shipper.wait(mark, max(began + handler._close_timeout - time.monotonic(), 0.0))
+        shipper.wait(mark, handler._close_timeout, began, began + EXIT_LIMIT)
         shipper.stop()
+        handler._write_drops()
 
 
 def _reset_all() -> None:

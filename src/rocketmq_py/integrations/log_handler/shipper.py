@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
-from rocketmq_py.blocking import BatchingProducer
+from rocketmq_py.blocking import Producer
 from rocketmq_py.errors import ClosedError, NameServerError, NoQueueError, RocketMQError, TopicNotFoundError
-from rocketmq_py.handoff.trio_thread import in_trio_thread
+from rocketmq_py.handoff.callback_thread import in_trio_thread
 from rocketmq_py.message import Message, SendResult
 
 OVERHEAD = 512
@@ -20,6 +21,8 @@ MAX_BATCH_RECORDS = 1000
 FIRST_RETRY_DELAY = 0.5
 """Seconds before records are sent again. Each further delay is twice as long, up to MAX_RETRY_DELAY."""
 MAX_RETRY_DELAY = 15.0
+MAX_UNREACHED_DELAY = 1.0
+"""The longest delay while no broker can be reached, in seconds."""
 REPORT_SECONDS = 60.0
 """The handler logs at most once in this time that it dropped records."""
 
@@ -47,7 +50,7 @@ class Shipper:
     def __init__(
         self,
         topic: str,
-        open_producer: Callable[[], BatchingProducer],
+        open_producer: Callable[[], Producer],
         max_bytes: int,
         count_dropped: Callable[[], int],
     ) -> None:
@@ -60,10 +63,12 @@ class Shipper:
         # Totals. The handler writes the first two, the thread the others.
         self._queued = self._queued_bytes = 0
         self._sent = self._refused = self._settled_bytes = 0
+        self._sent_at = -math.inf
         # SimpleQueue is reentrant: signal handlers and finalizers may log at any time.
         self._queue: SimpleQueue[Message | threading.Event | None] = SimpleQueue()
         self._is_stopped = threading.Event()
-        self._producer: BatchingProducer | None = None
+        self._last_error: Exception | None = None
+        self._producer: Producer | None = None
         self._thread = threading.Thread(target=self._run, name="rocketmq-py log handler", daemon=True)
 
     # In threads that log
@@ -87,24 +92,47 @@ class Shipper:
         """Messages that could not be sent. Once it is stopped, all that are not sent."""
         return self._queued - self._sent if self._is_stopped.is_set() else self._refused
 
+    @property
+    def last_error(self) -> Exception | None:
+        """The error of the last attempt that failed."""
+        return self._last_error
+
     def mark(self) -> threading.Event:
         """Return an event that is set when all messages queued until now are sent or dropped."""
         event = threading.Event()
         self._queue.put(event)
         return event
 
-    def wait(self, event: threading.Event, timeout: float) -> bool:
-        """Wait for an event of :meth:`mark`, unless the calling thread is needed for it."""
+    def wait(
+        self,
+        event: threading.Event,
+        timeout: float,
+        began: float | None = None,
+        latest: float = math.inf,
+    ) -> bool:
+        """Wait for an event of :meth:`mark`, unless the calling thread is needed for it.
+
+        Return False after ``timeout`` seconds in which no message was sent, counted from ``began`` (None for
+        now), or at the time ``latest``.
+        """
         if in_trio_thread() or self._thread is threading.current_thread():
             return False
-        return not self._thread.is_alive() or event.wait(timeout)
+        began = time.monotonic() if began is None else began
+        while self._thread.is_alive():
+            deadline = min(max(began, self._sent_at) + timeout, latest)
+            left = deadline - time.monotonic()
+            if event.wait(max(left, 0.0)):
+                break
+            if left <= 0:
+                return False
+        return True
 
     def stop(self) -> None:
         """Drop all messages that are not in flight, also those that are queued later."""
         self._is_stopped.set()
 
     def close(self, timeout: float) -> None:
-        """Send the queued messages for at most ``timeout`` seconds, drop the rest, and end the thread."""
+        """Send the queued messages, drop the rest as :meth:`wait` gives up, and end the thread."""
         sent = self.mark()
         self._queue.put(None)
         self.wait(sent, timeout)
@@ -146,7 +174,7 @@ class Shipper:
             last_error: Exception | None = None
             for message, outcome in zip(messages, self._attempt(messages), strict=True):
                 if isinstance(outcome, Exception):
-                    last_error = outcome
+                    last_error = self._last_error = outcome
                     if _is_temporary(outcome):
                         failed.append(message)
                         continue
@@ -160,7 +188,9 @@ class Shipper:
             if messages:
                 self._report_drops()
                 self._is_stopped.wait(delay)
-                delay = min(2 * delay, MAX_RETRY_DELAY)
+                # While no broker can be reached, the send itself waits.
+                is_away = isinstance(last_error, RocketMQError) and last_error.not_reached
+                delay = min(2 * delay, MAX_UNREACHED_DELAY if is_away else MAX_RETRY_DELAY)
         for message in messages:
             self._settle(message, is_dropped=True)
 
@@ -178,7 +208,9 @@ class Shipper:
 
     def _settle(self, message: Message, *, is_dropped: bool) -> None:
         self._refused += is_dropped
-        self._sent += not is_dropped
+        if not is_dropped:
+            self._sent += 1
+            self._sent_at = time.monotonic()
         self._settled_bytes += _size(message)
 
     def _report_drops(self) -> None:

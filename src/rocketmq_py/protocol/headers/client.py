@@ -127,7 +127,7 @@ class ResetOffsetRequest(Request, frozen=True, kw_only=True):
 class GetConsumerStatusRequest(Request, frozen=True, kw_only=True):
     """Get a client's offsets: a ``ConsumerOffsets``. Java: ``GetConsumerStatusRequestHeader``.
 
-    A tool makes a broker ask clients with INVOKE_BROKER_TO_GET_CONSUMER_STATUS.
+    A tool makes a broker ask clients with InvokeBrokerToGetConsumerStatusRequest.
 
     Attributes:
         topic: the topic.
@@ -141,6 +141,12 @@ class GetConsumerStatusRequest(Request, frozen=True, kw_only=True):
     topic: str
     group: str
     client_addr: str | None = None
+
+
+class InvokeBrokerToGetConsumerStatusRequest(GetConsumerStatusRequest, frozen=True, kw_only=True):
+    """Get the offsets of a group's members, which the broker asks."""
+
+    code: ClassVar[int] = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
 
 
 class GetConsumerRunningInfoRequest(Request, frozen=True, kw_only=True):

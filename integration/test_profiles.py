@@ -1,0 +1,156 @@
+"""Java's and Go's clients on the profiles of managed services: what works for them works for this client."""
+
+from __future__ import annotations
+
+import base64
+import time
+from pathlib import Path
+
+import pytest
+import trio
+
+from integration.clusters.plugin import skip_or_fail
+from integration.go.peer import GoUnavailableError, built, go_peer, run_go
+from integration.java.peer import QUICK, java_peer, run_java_async
+from integration.peers import Peer, PeerError
+from rocketmq_py import Client, Message, ReceivedMessage
+from rocketmq_py.broker.profiles import PROFILES
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.testing import TestBroker, run_broker
+
+JAVA = "5.5.0"
+PATIENCE = 60
+TOPICS = ["Orders:1", "Delayed:1:DELAY"]
+OWN_DELAYS = ("alibaba-4", "tencent-4")
+HOUR_MS = 3_600_000
+
+pytestmark = pytest.mark.usefixtures("java_and_maven")
+
+
+@pytest.fixture(params=PROFILES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def go() -> None:
+    try:
+        built("peer")
+    except GoUnavailableError as error:
+        skip_or_fail(error)
+
+
+def jvm(broker: TestBroker, *more: str) -> tuple[str, ...]:
+    """Return the JVM options of a client: Java's TLS verifies nothing by default."""
+    tls = ("-Dtls.enable=true",) if "tls" in broker.client_options else ()
+    return (*QUICK, *tls, *more)
+
+
+def access(broker: TestBroker, *, with_namespace: bool = True) -> list[str]:
+    """Return the options of Java's and Go's programs."""
+    options = broker.client_options
+    keys = options["credentials"]
+    words = ["--namesrv", broker.name_server_address]
+    words += ["--access-key", keys.access_key, "--secret-key", keys.secret_key]
+    if with_namespace and "namespace" in options:
+        words += ["--namespace", options["namespace"]]
+    return words
+
+
+async def consume_here(broker: TestBroker, topic: str, count: int) -> list[ReceivedMessage]:
+    """Consume messages with this client, an hour after they were sent."""
+    received: list[ReceivedMessage] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        received.append(message)
+        if len(received) == count:
+            consumer.stop()
+
+    async with (
+        Client(broker.name_server_address, **broker.client_options) as client,
+        client.push_consumer("python", consume_from="earliest", rebalance_interval=0.2) as consumer,
+    ):
+        consumer.subscribe(topic)
+        broker.advance(3600)
+        with trio.fail_after(PATIENCE):
+            await consumer.run(handle)
+    return received
+
+
+async def bodies_of(peer: Peer, count: int) -> list[bytes]:
+    with trio.fail_after(PATIENCE):
+        return [base64.b64decode((await peer.next_line())["body"]) for _ in range(count)]
+
+
+async def test_java_and_this_client_exchange_messages(name: str) -> None:
+    with run_broker(profile=name, topics=TOPICS) as broker:
+        there, options = access(broker), jvm(broker)
+        await run_java_async(JAVA, "Send", *there, "--topic", "Orders", "--body", "of Java", jvm=options)
+        delayed = ["--body", "later", "--topic", "Delayed"]
+        if name in OWN_DELAYS:
+            delayed += ["--property.__STARTDELIVERTIME", str(int(time.time() * 1000) + HOUR_MS)]
+        else:
+            delayed += ["--delay-level", "17"]
+        await run_java_async(JAVA, "Send", *there, *delayed, jvm=options)
+        async with (
+            Client(broker.name_server_address, **broker.client_options) as client,
+            client.producer("python", start_deliver_time=name in OWN_DELAYS) as producer,
+        ):
+            await producer.send(Message("Orders", b"of Python"))
+            await producer.send(Message("Delayed", b"later", deliver_at_ms=int(time.time() * 1000) + HOUR_MS))
+        both = {b"of Java", b"of Python"}
+        assert {one.body for one in await consume_here(broker, "Orders", 2)} == both
+        async with java_peer(
+            JAVA, "Consume", *there, "--topic", "Orders", "--group", "java", jvm=options
+        ) as peer:
+            await peer.ready()
+            assert set(await bodies_of(peer, 2)) == both
+        assert [one.body for one in await consume_here(broker, "Delayed", 2)] == [b"later"] * 2
+
+
+async def test_java_takes_the_namespace_from_the_host_as_this_client_does(tmp_path: Path) -> None:
+    with run_broker(profile="alibaba-4", topics=TOPICS) as broker:
+        namespace = broker.client_options["namespace"]
+        host = f"{namespace}.cn-hangzhou.mq-internal.aliyuncs.com"
+        hosts = tmp_path / "hosts"
+        hosts.write_text(f"127.0.0.1 {host}\n")
+        port = broker.name_server_address.rpartition(":")[2]
+        there = ["--namesrv", f"http://{host}:{port}", *access(broker, with_namespace=False)[2:]]
+        options = jvm(broker, f"-Djdk.net.hosts.file={hosts}")
+        await run_java_async(JAVA, "Send", *there, "--topic", "Orders", "--body", "of Java", jvm=options)
+        [message] = await consume_here(broker, "Orders", 1)
+        assert (message.topic, message.body) == ("Orders", b"of Java")
+        assert [one.topic for one in broker.messages("Orders")] == [f"{namespace}%Orders"]
+
+
+async def test_unsigned_requests_of_java_and_this_client_fail(name: str) -> None:
+    with run_broker(profile=name, topics=TOPICS) as broker:
+        arguments = ["--namesrv", broker.name_server_address, "--topic", "Orders", "--body", "x"]
+        with pytest.raises(PeerError):
+            await run_java_async(JAVA, "Send", *arguments, jvm=jvm(broker))
+        options = {**broker.client_options, "credentials": None}
+        async with Client(broker.name_server_address, **options) as client, client.producer("p") as producer:
+            with pytest.raises(RocketMQError):
+                await producer.send(Message("Orders", b"x"))
+        assert broker.messages("Orders") == []
+
+
+# The releases of Go's client have no TLS, and send sharding keys as another property than __SHARDINGKEY.
+@pytest.mark.parametrize(
+    "name", [name for name, one in PROFILES.items() if one.untrusted_tls is None], indirect=True
+)
+@pytest.mark.usefixtures("go")
+async def test_go_and_this_client_exchange_messages(name: str) -> None:
+    with run_broker(profile=name, topics=TOPICS) as broker:
+        there = [*access(broker), "--topic", "Orders"]
+        await run_go("send", *there, "--body", "of Go ", "--count", "2")
+        async with (
+            Client(broker.name_server_address, **broker.client_options) as client,
+            client.producer("python") as producer,
+        ):
+            await producer.send(Message("Orders", b"of Python"))
+        expected = [b"of Go 0", b"of Go 1", b"of Python"]
+        assert [one.body for one in await consume_here(broker, "Orders", 3)] == expected
+        async with go_peer("push", *there, "--group", "go", "--orderly") as peer:
+            await peer.ready()
+            assert await bodies_of(peer, 3) == expected

@@ -1,0 +1,8 @@
+"""Health: the values that ``health()`` of clients, producers and consumers returns."""
+
+from rocketmq_py.client import ClientHealth, ServerHealth
+from rocketmq_py.consumer.group.health import ConsumerHealth
+from rocketmq_py.producer.health import ProducerHealth
+from rocketmq_py.producer.latency_faults import BrokerHealth
+
+__all__ = ["BrokerHealth", "ClientHealth", "ConsumerHealth", "ProducerHealth", "ServerHealth"]

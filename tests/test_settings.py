@@ -1,0 +1,123 @@
+"""Everything that lists settings is derived from the classes that declare them."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import rocketmq_py
+from rocketmq_py import aio, blocking
+from rocketmq_py.client.shown_settings import Setting, settings_of, takes_settings
+from rocketmq_py.relay import Relay
+from tests.generate_settings import OWNERS, PAGE, Owner, generated
+
+MOST_SETTINGS = 60
+KINDS = {
+    "trio": {**{one.name: getattr(rocketmq_py, one.name, Relay) for one in OWNERS}},
+    "aio": {one.name: getattr(aio, one.name) for one in OWNERS if one.name != "Relay"},
+    "blocking": {one.name: getattr(blocking, one.name) for one in OWNERS if one.name != "Relay"},
+}
+EACH = [
+    pytest.param(kinds[owner.name], owner, id=f"{api}-{owner.name}")
+    for api, kinds in KINDS.items()
+    for owner in OWNERS
+    if owner.name in kinds
+]
+
+
+def keywords_of(owner: Owner) -> dict[str, Setting]:
+    """Return the settings that are keywords of a class, by name, including those of a client."""
+    inherited: dict[str, Setting] = {}
+    for one in OWNERS:
+        if one.options == owner.base:
+            inherited = keywords_of(one)
+    return inherited | {one.name: one for one in owner.own}
+
+
+@pytest.mark.parametrize(("path", "text"), [pytest.param(*one, id=one[0].name) for one in generated()])
+def test_what_lists_settings_is_current(path: Path, text: str) -> None:
+    assert path.read_text() == text, "run `make apis`"
+
+
+@pytest.mark.parametrize(("kind", "owner"), EACH)
+def test_the_signature_has_every_setting_with_its_type_and_default(kind: Any, owner: Owner) -> None:
+    parameters = inspect.signature(kind).parameters
+    assert "options" not in parameters
+    for name, setting in keywords_of(owner).items():
+        shown = parameters[name]
+        assert shown.kind is shown.KEYWORD_ONLY
+        assert shown.annotation == setting.type
+        assert (None if shown.default is shown.empty else repr(shown.default)) == setting.default
+    assert {one.name for one in settings_of(owner.settings)} <= parameters.keys()
+
+
+@pytest.mark.parametrize(("kind", "owner"), EACH)
+def test_the_docstring_has_the_meaning_and_the_default_of_every_setting(kind: Any, owner: Owner) -> None:
+    text = " ".join((inspect.getdoc(kind) or "").split())
+    for name, setting in keywords_of(owner).items():
+        default = "" if setting.default is None else f" Default: {setting.default}."
+        assert f" {name}: {setting.meaning}{default}" in text
+
+
+def test_a_subclass_shows_its_own_arguments() -> None:
+    class Own(rocketmq_py.Producer):
+        """Own."""
+
+        def __init__(self, address: str) -> None:
+            super().__init__(address, group="own")
+
+    class Same(rocketmq_py.Producer):
+        pass
+
+    assert list(inspect.signature(Own).parameters) == ["address"]
+    assert Own.__doc__ == "Own."
+    assert "options" in inspect.signature(Same).parameters
+    assert Own("a:1").__doc__ == "Own."
+
+
+def test_defaults_are_shown_as_source_code() -> None:
+    def twice(number: int) -> int:
+        return 2 * number
+
+    @attrs.frozen(kw_only=True)
+    class Settings:
+        """Settings.
+
+        Args:
+            factor: a number.
+            function: a function.
+            limit: a number.
+        """
+
+        factor: int
+        function: Any = attrs.field(default=twice)
+        limit: float = attrs.field(default=math.inf)
+
+    # The docstring of a class in a function has more indentation.
+    Settings.__doc__ = inspect.cleandoc(Settings.__doc__ or "").replace("\n", "\n    ")
+
+    @takes_settings(Settings)
+    class Taker:
+        def __init__(self, **options: Any) -> None: ...
+
+    assert (
+        str(inspect.signature(Taker)) == "(*, factor: 'int', function: 'Any' = twice, limit: 'float' = inf)"
+    )
+
+
+def test_the_page_lists_every_setting_once_for_each_class() -> None:
+    page = PAGE.read_text()
+    for owner in OWNERS:
+        section = page.partition(f"\n## {owner.name}\n")[2].partition("\n## ")[0]
+        for setting in owner.own:
+            assert section.count(f"\n| `{setting.name}` |") == 1
+
+
+def test_the_number_of_settings_does_not_grow() -> None:
+    names = {one.name for owner in OWNERS for one in owner.own if owner.name != "Relay"}
+    assert len(names) <= MOST_SETTINGS, sorted(names)
