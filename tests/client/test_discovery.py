@@ -358,18 +358,24 @@ async def test_a_url_that_fails_later_keeps_the_old_name_servers(
 async def test_a_failed_discovery_is_repeated_when_needed() -> None:
     async with (
         scripted_cluster(store) as cluster,
-        web_server(page("", "503 Busy"), page(cluster.address)) as server,
+        web_server(page("", "503 Busy"), page("", "503 Busy"), page(cluster.address)) as server,
         Client(server.url) as client,
     ):
-        with pytest.raises(
-            NameServerError, match=f"{server.url} did not return their addresses: it answered 503"
-        ):
-            await core_of(client).routes.get("T")
-        with trio.fail_after(10):
-            while core_of(client).name_servers.addresses != cluster.address:
-                await trio.sleep(0.02)
-                with suppress(NameServerError):
-                    await core_of(client).routes.get("T")
+        await core_of(client).name_servers.route("T")
+        assert len(server.paths) == 3
+
+
+async def test_a_failed_discovery_is_an_error_after_the_timeout() -> None:
+    async with (
+        web_server(page("", "503 Busy")) as server,
+        Client(server.url, request_timeout=0.5) as client,
+    ):
+        reason = f"{server.url} did not return their addresses: it answered 503"
+        for call in (core_of(client).name_servers.cluster_info, core_of(client).name_servers.all_addresses):
+            requests = len(server.paths)
+            with pytest.raises(NameServerError, match=reason):
+                await call()
+            assert len(server.paths) > requests + 1
 
 
 async def test_concurrent_discoveries_share_a_request_and_its_failure(
@@ -381,7 +387,7 @@ async def test_concurrent_discoveries_share_a_request_and_its_failure(
         with pytest.raises(NameServerError, match="it answered 503"):
             await core_of(client).name_servers.cluster_info()
 
-    async with web_server(page("", "503 Busy")) as server, Client(server.url) as client:
+    async with web_server(page("", "503 Busy")) as server, Client(server.url, request_timeout=0.3) as client:
         async with trio.open_nursery() as nursery:
             for _ in range(20):
                 nursery.start_soon(ask)

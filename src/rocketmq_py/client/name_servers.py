@@ -41,7 +41,7 @@ from rocketmq_py.remoting.reachability import RECHECK_SECONDS
 logger: Final = logging.getLogger("rocketmq_py.client")
 
 DISCOVERY_BACK_OFF = 0.1
-"""Seconds after a failed discovery in which no other is made: many tasks may need their first route."""
+"""Seconds between two discoveries while calls wait for the first addresses."""
 LOOKUP_INTERVAL = 1.0
 """Minimum seconds between two lookups of host names because no name server answers."""
 FAILOVER_SECONDS = 1.0
@@ -134,8 +134,11 @@ class NameServers:
                 self._discovery_log.succeeded()
 
     async def all_addresses(self) -> Sequence[str]:
-        """Return all addresses, for requests to every name server. Raises NameServerError without any."""
-        await self._discover()
+        """Return all addresses, for requests to every name server.
+
+        Raises NameServerError if there are none within the timeout, because the URL does not return them.
+        """
+        await self._discover(trio.current_time() + self._timeout)
         return sorted(self._addresses)
 
     async def request(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Command:
@@ -144,8 +147,8 @@ class NameServers:
         The answer may have any code but REQUEST_CODE_NOT_SUPPORTED. A peer that answers with that, also to a
         request for a route, is not a name server.
 
-        While none can be reached, or no host name can be resolved, this waits for the first that can, up to
-        ``timeout`` seconds.
+        While none can be reached, no host name can be resolved, or the URL does not return addresses, this
+        tries again, up to ``timeout`` seconds.
 
         Raises:
             NameServerError: none answered within FAILOVER_SECONDS, the last not within the timeout. It has a
@@ -157,6 +160,7 @@ class NameServers:
     async def _request(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> tuple[str, Command]:
         """Request as :meth:`request`, and return also the address of the name server that has answered."""
         deadline = trio.current_time() + self._timeout
+        await self._discover(deadline)
         while True:
             answer, errors = await self._request_once(code, fields, body)
             if answer is not None:
@@ -170,7 +174,6 @@ class NameServers:
     ) -> tuple[tuple[str, Command] | None, Mapping[str, RocketMQError]]:
         """Ask each name server once. Return the first answer with its address, and the errors of others."""
         errors: dict[str, RocketMQError] = {}
-        await self._discover()
         answer = await self._request_from(self._addresses, code, fields, body, errors)
         if answer is None and self._has_names:
             await self._look_up_again()
@@ -338,21 +341,21 @@ class NameServers:
         answer = await self._request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
         return sorted(TopicList.decode(_body(*answer)).topic_list)
 
-    async def _discover(self) -> None:
-        """Make the first discovery or lookup. Concurrent tasks share it."""
-        if self._addresses:
-            return
-        async with self._discovery_lock:
-            if self._addresses:  # another task has found them while this one waited
-                return
-            if trio.current_time() < self._no_discovery_until:
+    async def _discover(self, deadline: float) -> None:
+        """Make the first discovery or lookup, and repeat it until the deadline. Concurrent tasks share it."""
+        while not self._addresses:
+            async with self._discovery_lock:
+                if self._addresses:  # another task has found them while this one waited
+                    return
+                if trio.current_time() >= self._no_discovery_until:
+                    try:
+                        return await self._fetch()
+                    except NameServerError as error:
+                        self._discovery_errors = error.reasons
+                        self._no_discovery_until = trio.current_time() + DISCOVERY_BACK_OFF
+            if trio.current_time() >= deadline:
                 raise NameServerError(self._discovery_errors)
-            try:
-                await self._fetch()
-            except NameServerError as error:
-                self._discovery_errors = error.reasons
-                self._no_discovery_until = trio.current_time() + DISCOVERY_BACK_OFF
-                raise
+            await trio.sleep_until(min(self._no_discovery_until, deadline))
 
     async def _look_up_again(self) -> None:
         """Look up the host names, at most every LOOKUP_INTERVAL seconds."""
