@@ -14,8 +14,9 @@ from rocketmq_py.client.retry_log import (
     RetryLog,
     RetryLogs,
 )
+from rocketmq_py.library_logger import LibraryLogger
 
-logger = logging.getLogger("rocketmq_py.client")
+logger = LibraryLogger("rocketmq_py.client")
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -41,12 +40,13 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.calls import ThreadCall
 from rocketmq_py.handoff.hosted import Target
 from rocketmq_py.handoff.undelivered_messages import Fetch, Undelivered, UndeliveredPolls
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client
 
-logger: Final = logging.getLogger("rocketmq_py.blocking")
+logger: Final = LibraryLogger("rocketmq_py.blocking")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

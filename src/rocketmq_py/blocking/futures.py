@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -18,8 +17,9 @@ from rocketmq_py.errors import ClosedError, Delivery
 from rocketmq_py.handoff.callback_thread import CallbackThread
 from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS
 from rocketmq_py.handoff.trio_thread import TrioThread
+from rocketmq_py.library_logger import LibraryLogger
 
-logger: Final = logging.getLogger("rocketmq_py.blocking")
+logger: Final = LibraryLogger("rocketmq_py.blocking")
 
 FLUSH_SECONDS = 1.0
 """How long closing and flushing wait for callbacks."""

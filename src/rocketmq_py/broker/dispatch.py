@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 
-logger: Final = logging.getLogger("rocketmq_py.broker")
+logger: Final = LibraryLogger("rocketmq_py.broker")
 
 RequestHandler: TypeAlias = Callable[[Connection, Command], None]
 """Answers a request with ``connection.respond()``, now or later, or raises Refusal or ProtocolError."""

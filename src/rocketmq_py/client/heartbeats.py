@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -18,13 +17,14 @@ from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ClosedError, RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import MASTER_ID, ConsumerData, Heartbeat, ProducerData
 from rocketmq_py.remoting import Connection, ConnectionPool
 from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.nurseries import open_nursery
 
-logger: Final = logging.getLogger("rocketmq_py.client")
+logger: Final = LibraryLogger("rocketmq_py.client")
 
 FORGOTTEN_ROUNDS = 20
 """A broker that answered no heartbeat for this many rounds is removed from :meth:`Heartbeats.health`."""

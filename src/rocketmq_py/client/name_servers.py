@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 from collections.abc import Collection, Mapping, Sequence
@@ -30,6 +29,7 @@ from rocketmq_py.errors import (
     TopicNotFoundError,
     UnsupportedByBrokerError,
 )
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ClusterInfo, TopicList, TopicRoute
@@ -38,7 +38,7 @@ from rocketmq_py.remoting import ConnectionPool
 from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.reachability import RECHECK_SECONDS
 
-logger: Final = logging.getLogger("rocketmq_py.client")
+logger: Final = LibraryLogger("rocketmq_py.client")
 
 DISCOVERY_BACK_OFF = 0.1
 """Seconds between two discoveries while calls wait for the first addresses."""
@@ -349,10 +349,12 @@ class NameServers:
                     return
                 if trio.current_time() >= self._no_discovery_until:
                     try:
-                        return await self._fetch()
+                        await self._fetch()
                     except NameServerError as error:
                         self._discovery_errors = error.reasons
                         self._no_discovery_until = trio.current_time() + DISCOVERY_BACK_OFF
+                    else:
+                        return
             if trio.current_time() >= deadline:
                 raise NameServerError(self._discovery_errors)
             await trio.sleep_until(min(self._no_discovery_until, deadline))

@@ -6,6 +6,8 @@ import logging
 
 import trio
 
+from rocketmq_py.library_logger import LibraryLogger
+
 FIRST_QUIET_SECONDS = 30.0
 LONGEST_QUIET_SECONDS = 900.0
 """Between two lines about one failure: doubled from the first to the longest."""
@@ -29,7 +31,7 @@ class RetryLog:
         error: the error of the last failure, if no success has followed. Otherwise None.
     """
 
-    def __init__(self, logger: logging.Logger, event: str, **where: object) -> None:
+    def __init__(self, logger: LibraryLogger, event: str, **where: object) -> None:
         self._logger = logger
         self._event = event
         self._where = where
@@ -86,7 +88,7 @@ class RetryLogs:
         label: the name of the key in the log: "broker".
     """
 
-    def __init__(self, logger: logging.Logger, event: str, label: str, **where: object) -> None:
+    def __init__(self, logger: LibraryLogger, event: str, label: str, **where: object) -> None:
         self._logger = logger
         self._event = event
         self._label = label
@@ -124,7 +126,7 @@ class RetryLogs:
 class RepeatedLog:
     """Logs at WARNING, at growing intervals, a condition that is met again and again."""
 
-    def __init__(self, logger: logging.Logger) -> None:
+    def __init__(self, logger: LibraryLogger) -> None:
         self._logger = logger
         self._pace = _Pace()
         self._not_logged = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from weakref import WeakValueDictionary
@@ -14,6 +13,7 @@ from rocketmq_py.client.name_servers import NameServers
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.error_texts import allow_reading
 from rocketmq_py.errors import NameServerError, NoQueueError, RocketMQError, TopicNotFoundError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import DEFAULT_TOPIC, RETRY_PREFIX
 from rocketmq_py.protocol.bodies import GLOBAL_SCOPE, MASTER_ID, READABLE, WRITABLE, TopicRoute
@@ -22,7 +22,7 @@ from rocketmq_py.queues import LOGICAL_BROKER_PREFIX, logical_queue
 DEFAULT_TOPIC_QUEUES: Final = 4
 """The largest number of queues of a topic that a broker creates. Java: ``defaultTopicQueueNums``."""
 
-logger: Final = logging.getLogger("rocketmq_py.client")
+logger: Final = LibraryLogger("rocketmq_py.client")
 
 INVALIDATED_PAUSE = 0.05
 """Seconds between an error that invalidates a route and its refresh, because many sends fail at once."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 from collections import deque
 from functools import partial
@@ -14,13 +13,14 @@ import trio
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RepeatedLog
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message
 from rocketmq_py.names import CLOUD_TRACE_PREFIX, MAX_GROUP_LENGTH, TRACE_TOPIC
 from rocketmq_py.property_names import INSTANCE_ID
 from rocketmq_py.protocol.send_request import send_fields
 from rocketmq_py.protocol.trace import TraceKeys, TraceRecord, encode_record
 
-logger: Final = logging.getLogger("rocketmq_py.trace")
+logger: Final = LibraryLogger("rocketmq_py.trace")
 
 MAX_BUFFERED_RECORDS = 2048
 """Further records are dropped and counted, as in Java."""

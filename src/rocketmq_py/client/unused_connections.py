@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -13,9 +12,10 @@ import trio
 from rocketmq_py.client.broker_calls import BrokerCalls
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.remoting import Connection, ConnectionPool
 
-logger: Final = logging.getLogger("rocketmq_py.client")
+logger: Final = LibraryLogger("rocketmq_py.client")
 
 MAX_IDLE_SECONDS = 120.0
 """Seconds without traffic after which a connection is closed. Java: ``clientChannelMaxIdleTimeSeconds``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import sys
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -13,6 +12,7 @@ import trio
 
 from rocketmq_py.callables import is_async
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 
 _LIBRARY = frozenset({"rocketmq_py", "trio", "outcome", "asyncio", "concurrent"})
 """Packages whose frames come before the user's in a traceback."""
@@ -52,7 +52,7 @@ def failure_of(error: BaseException) -> BaseException:
 
 
 def raise_without_failures(
-    group: BaseExceptionGroup[BaseException], logger: logging.Logger, message: str, *arguments: object
+    group: BaseExceptionGroup[BaseException], logger: LibraryLogger, message: str, *arguments: object
 ) -> None:
     """Log the Exceptions in a group, and raise the rest, such as a cancellation.
 

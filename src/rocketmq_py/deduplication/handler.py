@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal
 
@@ -26,9 +25,10 @@ from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.typed_handlers import HandlerConfig, HandlerWrapper
 from rocketmq_py.deduplication.claims import Claims, ClaimState, DeduplicationStore, current_claims
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 DEFAULT_TTL = 3 * 24 * 3600.0
 """Seconds that a handled message is remembered: as long as brokers keep messages by default."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -21,10 +20,11 @@ from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.process_thread import trio_thread
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.handoff.watchdog import STUCK_SECONDS
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message
 from rocketmq_py.remoting.nurseries import open_nursery
 
-logger: Final = logging.getLogger("rocketmq_py.handoff")
+logger: Final = LibraryLogger("rocketmq_py.handoff")
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,43 +15,30 @@ from functools import partial
 from typing import Final
 
 from rocketmq_py.handoff.callback_thread import CallbackThread, in_trio_thread
-
-LOGGERS: Final = tuple(
-    f"rocketmq_py{suffix}"
-    for suffix in ("", ".blocking", ".broker", ".client", ".consumer", ".handoff", ".integrations",
-                   ".producer", ".relay", ".remoting", ".spark", ".trace")
-)  # fmt: skip
-"""The names of the library's loggers."""
-# Made at import, because getLogger takes the lock of the logging module. A thread that holds it may wait for
-# the thread that opens the first object, for example while dictConfig closes a handler that ships records.
-_loggers: Final = tuple(logging.getLogger(name) for name in LOGGERS)
+from rocketmq_py.library_logger import LibraryLogger
 
 FLUSH_SECONDS = 2.0
 """How long the end of the process waits for handlers."""
 
 
-class LogRecords(logging.Filter):
-    """A filter of the library's loggers that takes the records of the trio thread out of it."""
+class LogRecords:
+    """The route of the library's records: those of trio threads go to a thread that calls handlers."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._thread: CallbackThread | None = None
 
     def start(self) -> None:
-        """Hand over the records of trio threads to the thread that calls handlers, from now on."""
-        if self._thread is not None:
-            return
-        for logger in _loggers:
-            logger.addFilter(self)
-            logger.isEnabledFor = partial(_is_enabled_for, logger)  # type: ignore[method-assign]
-        self._thread = CallbackThread("rocketmq-py logging")
+        """Hand over the records of trio threads from now on."""
+        if self._thread is None:
+            LibraryLogger.route = self
+            self._thread = CallbackThread("rocketmq-py logging")
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return False, and queue the record, in a trio thread."""
-        if self._thread is None or not in_trio_thread():
-            return True
-        self._thread.post(partial(_call_handlers, record))
-        return False
+    def handle(self, logger: logging.Logger, record: logging.LogRecord) -> None:
+        """Pass a record to the handlers, in a trio thread later in the other thread."""
+        if self._thread is not None and in_trio_thread():
+            self._thread.post(partial(logger.handle, record))
+        else:
+            logger.handle(record)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function that logs in the thread that calls handlers."""
@@ -66,15 +53,6 @@ class LogRecords(logging.Filter):
     def forget(self) -> None:
         """Start anew in a forked child, which does not have the thread."""
         self._thread = None
-
-
-def _call_handlers(record: logging.LogRecord) -> None:
-    logging.getLogger(record.name).handle(record)
-
-
-def _is_enabled_for(logger: logging.Logger, level: int) -> bool:
-    """Do the same as ``Logger.isEnabledFor``, but without the lock of the logging module."""
-    return not logger.disabled and logger.manager.disable < level >= logger.getEffectiveLevel()
 
 
 log_records: Final = LogRecords()

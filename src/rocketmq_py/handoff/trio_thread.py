@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -17,9 +16,10 @@ from rocketmq_py.handoff.callback_thread import mark_trio_thread
 from rocketmq_py.handoff.calls import Call, ThreadCall
 from rocketmq_py.handoff.wakeup_fd import WakeupFd
 from rocketmq_py.handoff.watchdog import Watchdog
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.remoting.writer import WriteTogether
 
-logger: Final = logging.getLogger("rocketmq_py.handoff")
+logger: Final = LibraryLogger("rocketmq_py.handoff")
 
 EXIT_SECONDS = 15.0
 """How long the end of the process waits for pending sends while no result arrives."""

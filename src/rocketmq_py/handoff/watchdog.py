@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 import traceback
@@ -14,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_py.client.user_functions import is_of_library
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff.log_records import log_records
+from rocketmq_py.library_logger import LibraryLogger
 
 if TYPE_CHECKING:
     from rocketmq_py.handoff.trio_thread import TrioThread
 
-logger: Final = logging.getLogger("rocketmq_py.handoff")
+logger: Final = LibraryLogger("rocketmq_py.handoff")
 
 STUCK_SECONDS = 1.0
 """The trio thread is stuck if it has not run for this time."""

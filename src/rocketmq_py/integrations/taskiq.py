@@ -13,7 +13,6 @@ Workers run with ``taskiq worker module:broker``. Needs RocketMQ brokers of 5.x.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable
@@ -36,6 +35,7 @@ from rocketmq_py.errors import (
     RocketMQError,
     TopicNotFoundError,
 )
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message
 from rocketmq_py.names import check_group, check_topic
 
@@ -57,7 +57,7 @@ _TEMPORARY_ERRORS = (NameServerError, NoQueueError, TopicNotFoundError)
 
 Number = TypeVar("Number", int, float)
 
-logger: Final = logging.getLogger("rocketmq_py.integrations")
+logger: Final = LibraryLogger("rocketmq_py.integrations")
 
 
 class RocketMQBroker(AsyncBroker):

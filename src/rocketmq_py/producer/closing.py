@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -11,11 +10,12 @@ from typing import Final
 import trio
 
 from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.producer.statistics import Counters
 
 INTERRUPTED = "closing was interrupted"
 
-logger: Final = logging.getLogger("rocketmq_py.producer")
+logger: Final = LibraryLogger("rocketmq_py.producer")
 
 
 class Closing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -10,11 +9,12 @@ import trio
 
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.producer.latency_faults import LatencyFaults
 from rocketmq_py.protocol.headers import GetMaxOffsetRequest
 from rocketmq_py.remoting.nurseries import open_nursery
 
-logger: Final = logging.getLogger("rocketmq_py.producer")
+logger: Final = LibraryLogger("rocketmq_py.producer")
 
 DETECT_INTERVAL = 3.0
 """Seconds between two rounds of probes. Java's timer and detectInterval result in the same interval."""

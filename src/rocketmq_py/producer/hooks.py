@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -13,12 +12,13 @@ import trio
 
 from rocketmq_py.callables import check_methods
 from rocketmq_py.errors import SendForbiddenError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.protocol.trace import DEFAULT_REGION
 from rocketmq_py.remoting.rpc_hooks import call_hook
 
-logger: Final = logging.getLogger("rocketmq_py.producer")
+logger: Final = LibraryLogger("rocketmq_py.producer")
 
 
 class SendMode(enum.Enum):

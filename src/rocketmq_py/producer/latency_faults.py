@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import logging
 import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,8 +13,9 @@ import attrs
 
 from rocketmq_py.arguments import Duration, check_number, flag, positive, seconds, wrong_type
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.library_logger import LibraryLogger
 
-logger: Final = logging.getLogger("rocketmq_py.producer")
+logger: Final = LibraryLogger("rocketmq_py.producer")
 
 
 def _latencies(values: Iterable[Duration]) -> tuple[float, ...]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
 from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, SendResult, SendStatus
 from rocketmq_py.protocol.trace import DEFAULT_REGION
 from rocketmq_py.protocol.typed_sends import SendAnswerFields
 
-logger: Final = logging.getLogger("rocketmq_py.producer")
+logger: Final = LibraryLogger("rocketmq_py.producer")
 
 REPORT_INTERVAL = 10.0
 """Seconds between two lines of a FailureLog."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -11,11 +10,12 @@ import trio
 
 from rocketmq_py.callables import check_callback
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage, SendResult
 from rocketmq_py.producer.batch import BatchResults
 from rocketmq_py.producer.outcome import FailureLog, send_result
 
-logger: Final = logging.getLogger("rocketmq_py.producer")
+logger: Final = LibraryLogger("rocketmq_py.producer")
 
 Result = TypeVar("Result")
 

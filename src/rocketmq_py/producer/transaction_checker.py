@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
@@ -14,6 +13,7 @@ from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.client.retry_log import RepeatedLog
 from rocketmq_py.client.user_functions import call_user_function, raise_without_failures, users_traceback
 from rocketmq_py.codes import RequestCode
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.producer.transaction_reports import TransactionReporter
 from rocketmq_py.producer.transaction_values import HalfMessage, TransactionState
@@ -23,7 +23,7 @@ from rocketmq_py.protocol.headers import CheckTransactionStateRequest
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting import Connection
 
-logger: Final = logging.getLogger("rocketmq_py.producer")
+logger: Final = LibraryLogger("rocketmq_py.producer")
 
 CHECK_CONCURRENCY = 8
 """The largest number of concurrent calls of ``check``. Java's checkThreadPoolMaxSize is 1, with which

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from rocketmq_py.client.settings import ClientSettings
 from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.client.user_functions import users_traceback
 from rocketmq_py.errors import BrokerError, InvalidMessageError, RocketMQError, TopicNotFoundError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message, SendStatus
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.producer.hooks import SendMode
@@ -37,7 +37,7 @@ from rocketmq_py.producer.transaction_values import (
 from rocketmq_py.property_names import CHECK_IMMUNITY_SECONDS, PRODUCER_GROUP, TRANSACTION_PREPARED
 from rocketmq_py.protocol.stored_message import TRANSACTION_PREPARED_FLAG
 
-logger: Final = logging.getLogger("rocketmq_py.producer")
+logger: Final = LibraryLogger("rocketmq_py.producer")
 
 LocalWork: TypeAlias = Callable[[Message, str], TransactionState | Awaitable[TransactionState]]
 """The sender's local work. It gets the message and the id of its transaction, and returns the outcome. An

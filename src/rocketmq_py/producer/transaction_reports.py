@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from typing import Final
 
@@ -11,13 +10,14 @@ import trio
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.errors import ClosedError, Delivery, RequestTimeoutError, RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.producer.hooks import EndTransactionContext, Hooks
 from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.producer.transaction_values import HalfMessage, TransactionState
 from rocketmq_py.protocol.headers import EndTransactionRequest
 from rocketmq_py.protocol.stored_message import TRANSACTION_COMMIT_FLAG, TRANSACTION_ROLLBACK_FLAG
 
-logger: Final = logging.getLogger("rocketmq_py.producer")
+logger: Final = LibraryLogger("rocketmq_py.producer")
 
 _ON_WIRE = {
     TransactionState.COMMIT: TRANSACTION_COMMIT_FLAG,

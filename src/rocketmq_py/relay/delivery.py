@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,13 +12,14 @@ import trio
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BatchError, BrokerError, InvalidMessageError, RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.producer import Producer
 from rocketmq_py.relay.buffer_entries import Progress
 from rocketmq_py.relay.settings import RelaySettings
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, StoreRecord
 from rocketmq_py.remoting.nurseries import open_nursery
 
-logger: Final = logging.getLogger("rocketmq_py.relay")
+logger: Final = LibraryLogger("rocketmq_py.relay")
 
 MAX_SLEEP_SECONDS = 1.0
 """Maximum seconds between two reads of the wall clock, which may be set while trio's clock runs on."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack
@@ -17,6 +16,7 @@ from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer import AssignmentListener, LitePullConsumer
 from rocketmq_py.consumer.group.membership import LEAVE_SECONDS
 from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError, StoreError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import check_topic
 from rocketmq_py.producer import Producer
@@ -33,7 +33,7 @@ from rocketmq_py.relay.settings import RelayOptions, RelaySettings, StorePath
 from rocketmq_py.relay.store import QueueStore, Store
 from rocketmq_py.remoting.nurseries import check_inside_trio, open_nursery
 
-logger: Final = logging.getLogger("rocketmq_py.relay")
+logger: Final = LibraryLogger("rocketmq_py.relay")
 
 READ_BATCH = 1024
 """Maximum number of messages of the buffer topic that are written to the store together."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import Final
 
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import read_properties
 from rocketmq_py.protocol.headers import GetBrokerConfigRequest
 from rocketmq_py.relay.buffer_entries import BufferEntry, DelayedMessage
 
-logger: Final = logging.getLogger("rocketmq_py.relay")
+logger: Final = LibraryLogger("rocketmq_py.relay")
 
 HOUR_MS = 3_600_000
 SETTING = "fileReservedTime"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -12,6 +11,7 @@ import trio
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.credentials import Credentials, RequestSigner
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.answer_errors import denies_access
 from rocketmq_py.remoting.base_channel import Channel
@@ -22,7 +22,7 @@ from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED
 
-logger: Final = logging.getLogger("rocketmq_py.remoting")
+logger: Final = LibraryLogger("rocketmq_py.remoting")
 
 
 class ClientConnection(Connection):

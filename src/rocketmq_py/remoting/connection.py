@@ -5,7 +5,6 @@ Servers use this class. Clients use its subclass in ``client_connection``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
@@ -21,6 +20,7 @@ from rocketmq_py.errors import (
     RequestTimeoutError,
     RocketMQError,
 )
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.protocol.command import (
     RESPONSE_FLAG,
     Command,
@@ -38,7 +38,7 @@ from rocketmq_py.remoting.rpc_hooks import RpcHooks
 from rocketmq_py.remoting.wire import WIRE_ERRORS, Wire, reason_of
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED, Writer
 
-logger: Final = logging.getLogger("rocketmq_py.remoting")
+logger: Final = LibraryLogger("rocketmq_py.remoting")
 
 MAX_SILENT_TIMEOUTS = 3
 MAX_SILENT_SECONDS = 2.0

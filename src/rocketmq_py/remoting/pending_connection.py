@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -10,6 +9,7 @@ import attrs
 import trio
 
 from rocketmq_py.errors import ConnectError, Delivery, RequestTimeoutError, RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.remoting.base_channel import Channel
 from rocketmq_py.remoting.connection import Connection
 from rocketmq_py.remoting.deadlines import Deadlines
@@ -17,7 +17,7 @@ from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.reachability import Reachability
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
 
-logger: Final = logging.getLogger("rocketmq_py.remoting")
+logger: Final = LibraryLogger("rocketmq_py.remoting")
 
 ONEWAY_PATIENCE = 10.0
 """Seconds for which a oneway request waits for a connection. It has no deadline of its own."""

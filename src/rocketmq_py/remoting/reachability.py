@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import time
@@ -11,8 +10,9 @@ from typing import Final
 import trio
 
 from rocketmq_py.errors import ConnectError
+from rocketmq_py.library_logger import LibraryLogger
 
-logger: Final = logging.getLogger("rocketmq_py.remoting")
+logger: Final = LibraryLogger("rocketmq_py.remoting")
 
 FIRST_BACK_OFF = 0.1
 """Seconds until the next dial after the first failed one, doubled with each further one."""

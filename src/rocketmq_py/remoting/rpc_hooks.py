@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -11,9 +10,10 @@ import trio
 
 from rocketmq_py.callables import check_methods
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.protocol.command import Command
 
-logger: Final = logging.getLogger("rocketmq_py.remoting")
+logger: Final = LibraryLogger("rocketmq_py.remoting")
 
 Context = TypeVar("Context")
 
@@ -114,7 +114,7 @@ class RpcHooks:
 
 
 async def call_hook(
-    method: Callable[[Context], Awaitable[None] | None], context: Context, log: logging.Logger, what: str
+    method: Callable[[Context], Awaitable[None] | None], context: Context, log: LibraryLogger, what: str
 ) -> None:
     """Call a plain or async method of a hook, and log its exceptions.
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Final
 
 import attrs
 
 from rocketmq_py.errors import DataLossError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 
-logger: Final = logging.getLogger("rocketmq_py.spark")
+logger: Final = LibraryLogger("rocketmq_py.spark")
 
 LOSS_ADVICE = "; set failOnDataLoss to false to continue without them"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +12,7 @@ import attrs
 
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.errors import ConfigurationError, NoQueueError, RocketMQError, TopicNotFoundError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.position import Position
 from rocketmq_py.spark.data_loss import LostOffsets
@@ -20,7 +20,7 @@ from rocketmq_py.spark.offsets import Offsets
 from rocketmq_py.spark.positions import Positions, QueueRanges
 from rocketmq_py.spark.source_options import SourceOptions
 
-logger: Final = logging.getLogger("rocketmq_py.spark")
+logger: Final = LibraryLogger("rocketmq_py.spark")
 
 BROKER_PATIENCE = 300.0
 """Seconds that a broker with unread messages may be away before its messages count as lost."""

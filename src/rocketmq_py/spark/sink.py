@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.spark.batch_encoder import BatchEncoder
 from rocketmq_py.spark.dead_letters import DeadLetters
 from rocketmq_py.spark.options import Role
@@ -24,7 +25,7 @@ from rocketmq_py.spark.source_options import SOURCE_OPTIONS
 from rocketmq_py.spark.stamps import TaskIdentity, current_task
 from rocketmq_py.spark.worker_processes import WorkerPicklable, hides_tracebacks, log_to_stderr
 
-logger: Final = logging.getLogger("rocketmq_py.spark")
+logger: Final = LibraryLogger("rocketmq_py.spark")
 
 
 def batch_sink(schema: StructType, options: Mapping[str, str | None], *, overwrite: bool) -> BatchSink:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_plan import Backlog, next_stream_offset, stream_backlog
 from rocketmq_py.spark.data_loss import report_losses
@@ -25,7 +26,7 @@ from rocketmq_py.spark.source_options import SourceOptions
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
-logger: Final = logging.getLogger("rocketmq_py.spark")
+logger: Final = LibraryLogger("rocketmq_py.spark")
 
 # Limits of a batch
 

@@ -18,11 +18,12 @@ from typing import Any, Final, ParamSpec, TypeVar
 from pyspark import cloudpickle
 
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 
 LOG_LEVEL_VARIABLE = "ROCKETMQ_LOG_LEVEL"
 """Environment variable with the log level of these processes. Default: INFO, one line per batch."""
 
-logger: Final = logging.getLogger("rocketmq_py.spark")
+logger: Final = LibraryLogger("rocketmq_py.spark")
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

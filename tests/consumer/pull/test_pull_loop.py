@@ -23,6 +23,7 @@ from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullStatus, QueuePuller
 from rocketmq_py.consumer.settings import FlowLimits
 from rocketmq_py.errors import ConnectError, ConnectionLostError, ProtocolError, RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.remoting.answer_errors import broker_error
@@ -113,7 +114,7 @@ class LoopHarness:
         retry_log: RetryLog | None = None,
         lock: QueueLock | None = None,
     ) -> None:
-        self.retry_log = retry_log or RetryLog(logging.getLogger("rocketmq_py.consumer"), "pull", group="g")
+        self.retry_log = retry_log or RetryLog(LibraryLogger("rocketmq_py.consumer"), "pull", group="g")
         self.puller = puller
         self.start = start
         self.start_errors: list[RocketMQError] = []
@@ -343,7 +344,7 @@ async def test_outage_of_a_broker_is_logged_once_for_all_its_loops(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    retry_log = RetryLog(logging.getLogger("rocketmq_py.consumer"), "pull", group="g")
+    retry_log = RetryLog(LibraryLogger("rocketmq_py.consumer"), "pull", group="g")
     for number in range(50):
         harness = LoopHarness(ScriptedPuller(MessageQueue("T", "broker-a", number)), retry_log=retry_log)
         harness.puller.answer(ConnectError("b", "refused"), found(0))

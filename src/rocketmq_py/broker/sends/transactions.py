@@ -5,7 +5,6 @@ Java: ``EndTransactionProcessor``, ``TransactionalMessageServiceImpl``, ``Transa
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
@@ -26,6 +25,7 @@ from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
 from rocketmq_py.broker.topics import HALF_TOPIC, MAX_CHECKS_TOPIC
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.properties import encode_properties
 from rocketmq_py.property_names import (
     CHECK_IMMUNITY_SECONDS,
@@ -47,7 +47,7 @@ from rocketmq_py.protocol.stored_message import (
 )
 from rocketmq_py.remoting import Connection
 
-logger: Final = logging.getLogger("rocketmq_py.broker")
+logger: Final = LibraryLogger("rocketmq_py.broker")
 
 RESERVED_MS = 72 * 3600 * 1000
 """The age at which a half message is discarded without a check (fileReservedTime)."""

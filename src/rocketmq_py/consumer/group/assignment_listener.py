@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from rocketmq_py.client.user_functions import call_user_function, users_traceback
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
 class AssignmentListener:

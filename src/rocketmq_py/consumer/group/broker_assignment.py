@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -17,6 +16,7 @@ from rocketmq_py.errors import (
     RocketMQError,
     UnsupportedByBrokerError,
 )
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import (
     AssignmentQuery,
@@ -27,7 +27,7 @@ from rocketmq_py.protocol.bodies import (
 from rocketmq_py.protocol.headers import QueryAssignmentRequest
 from rocketmq_py.queues import is_logical_broker_name, logical_queue
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
 @attrs.frozen

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 MAX_KEYS = 200
 """Characters of the keys in a log line."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
@@ -14,11 +13,12 @@ import trio
 
 from rocketmq_py.callables import check_methods
 from rocketmq_py.consumer.group.handler_results import CommitOffset
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.trace import ConsumeReturnType
 from rocketmq_py.remoting.rpc_hooks import call_hook
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 _Message = TypeVar("_Message", bound=ReceivedMessage)
 

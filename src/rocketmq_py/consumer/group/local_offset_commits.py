@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import threading
@@ -18,10 +17,11 @@ import trio
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.errors import ConfigurationError, ProtocolError, RocketMQError, StoreError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ResetOffsets
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 DEFAULT_INSTANCE = "DEFAULT"
 """The instance name of a client without ``instance_name``. Java: ``ClientConfig.instanceName``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
@@ -11,6 +10,7 @@ import trio
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.consumer.group.subscriptions import filter_of
 from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.position import Position, PositionKind
 from rocketmq_py.protocol.bodies import (
@@ -23,7 +23,7 @@ from rocketmq_py.protocol.bodies import (
 )
 from rocketmq_py.protocol.headers import GetConsumerConnectionListRequest
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 COMMIT_SECONDS = 1.5
 UNREGISTER_SECONDS = 0.75

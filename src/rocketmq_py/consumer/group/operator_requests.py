@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -16,6 +15,7 @@ import trio
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.counters import ConsumerCounters
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.property_names import RETRY_TOPIC
 from rocketmq_py.protocol.bodies import (
@@ -37,7 +37,7 @@ from rocketmq_py.protocol.headers import (
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting import Connection
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 CLIENT_VERSION = "V5_5_0 (rocketmq-py)"
 """The version that tools show for this client: the protocol version of ``command.VERSION``."""

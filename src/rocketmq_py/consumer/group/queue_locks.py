@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
@@ -13,10 +12,11 @@ from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.settings import LOCK_INTERVAL, LOCK_MAX_LIVE_TIME
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.remoting.nurseries import open_nursery
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 BROKER_LOCK_MAX_LIVE_TIME = 2 * LOCK_MAX_LIVE_TIME
 REFUSED_SECONDS = 0.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
@@ -18,10 +17,11 @@ from rocketmq_py.errors import (
     RocketMQError,
     UnsupportedByBrokerError,
 )
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 SLOW_LOOKUP_SECONDS = 0.3
 """Seconds after which the topics whose routes are known are rebalanced before the others."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
@@ -21,12 +20,13 @@ from rocketmq_py.errors import (
     RocketMQError,
     SqlFilterRefusedError,
 )
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.protocol.bodies import CheckClientConfig, SubscriptionData
 from rocketmq_py.protocol.handles import pop_retry_topic
 from rocketmq_py.protocol.headers import CheckClientConfigRequest
 from rocketmq_py.protocol.subscription import ALL, SQL92, make_subscription
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 20.0

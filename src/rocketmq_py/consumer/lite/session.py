@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import Final
 
@@ -28,12 +27,13 @@ from rocketmq_py.consumer.pop.requests import PopSpec
 from rocketmq_py.consumer.pull.loop_table import LoopTable, start_loops
 from rocketmq_py.consumer.push.invoker import Handler, Invoker
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import ALL_QUEUES, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX
 from rocketmq_py.remoting.nurseries import open_nursery
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 CHECKS_PER_INVISIBLE_TIME = 8
 """How often the session checks for messages to renew, in each invisible time."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Set
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from rocketmq_py.client.proxies import unsupported_by_proxy
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.protocol.bodies import (
     LiteSubscription,
     LiteSubscriptionAction,
@@ -29,7 +29,7 @@ from rocketmq_py.remoting import Connection
 from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.nurseries import open_nursery
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 RENEW_SECONDS: Final = 30.0
 """Seconds between two renewals of the subscription. Brokers forget it after 3 minutes without a renewal

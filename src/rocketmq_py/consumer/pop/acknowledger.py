@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,9 +16,10 @@ from rocketmq_py.consumer.group.handler_results import delay_seconds
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.requests import PopRequests
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.remoting.nurseries import open_nursery
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 PATIENCE_SECONDS = 60.0
 """Seconds for which messages are acknowledged again while their broker cannot be reached: the default of the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Callable, Collection, Iterator, KeysView, Mapping
 from functools import partial
 from typing import Final
@@ -20,12 +19,13 @@ from rocketmq_py.consumer.pop.process_queue import PopProcessQueue
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.consumer.pull.loop_table import LoopTable, start_loops
 from rocketmq_py.consumer.settings import PushConsumerSettings
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.position import Position
 from rocketmq_py.protocol.bodies import ALL_QUEUES, PopQueueInfo, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
 class PopAssignedQueues:

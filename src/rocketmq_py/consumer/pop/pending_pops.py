@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -14,8 +13,9 @@ import trio
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.requests import PopSpec
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 LATEST_SHARE = 0.5
 """The share of a message's invisible time after which it is not returned any more."""

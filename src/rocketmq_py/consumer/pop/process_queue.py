@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, cast
 
@@ -11,9 +10,10 @@ import trio
 from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
 class PopProcessQueue(MessageBuffer):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -27,8 +26,9 @@ from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.consumer.pop.targets import SHARED_HOLD_SECONDS, PopTargets
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS
 from rocketmq_py.errors import ConfigurationError, ConnectionLostError, FlowControlError, RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 MAX_MESSAGES = 32
 """The maximum number of messages of a pop."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
@@ -27,6 +26,7 @@ from rocketmq_py.consumer.pop.messages import (
     with_new_receipt,
 )
 from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.protocol.bodies import ALL_QUEUES, BatchAck, BatchAcks, SubscriptionData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
@@ -40,7 +40,7 @@ from rocketmq_py.remoting import Connection
 from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.nurseries import open_nursery
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 FULL_SECONDS = 1.0
 """Back-off after a broker has refused to hold another pop."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from functools import partial
 from typing import Final, NamedTuple
@@ -11,10 +10,11 @@ from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.pull.retry import PullRetry
 from rocketmq_py.errors import NoQueueError, RocketMQError, UnsupportedByBrokerError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ALL_QUEUES
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 SHARED_HOLD_SECONDS = 1.0
 """Seconds that a broker may hold a pop while other brokers might have messages."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator, KeysView, Mapping
@@ -24,11 +23,12 @@ from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller
 from rocketmq_py.consumer.settings import FlowLimits, PushConsumerSettings
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.remoting.nurseries import open_nursery
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
 class QueueMoves(Protocol):

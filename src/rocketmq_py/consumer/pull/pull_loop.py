@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
@@ -22,12 +21,13 @@ from rocketmq_py.consumer.pull.queue_puller import PulledMessages, QueuePuller
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS, PullRetry
 from rocketmq_py.consumer.settings import FlowLimits
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.property_names import RETRY_TOPIC
 from rocketmq_py.protocol.bodies import SubscriptionData
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
 class PullLoop:

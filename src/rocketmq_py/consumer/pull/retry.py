@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -24,11 +23,12 @@ from rocketmq_py.errors import (
     RocketMQError,
     TopicNotFoundError,
 )
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.protocol.subscription import SQL92
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 RETRY_DELAYS: Final[Mapping[PullState, float]] = {
     PullState.STALLED: 0.05,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, Generic, TypeVar
@@ -13,10 +12,11 @@ from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.handler_failures import describe
 from rocketmq_py.consumer.push.invoker import Invoker
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.remoting.nurseries import leaves_of
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 Buffer = TypeVar("Buffer", bound=MessageBuffer)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
@@ -18,9 +17,10 @@ from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY, Dispatch, is_cancellation, note_cut_off
 from rocketmq_py.consumer.push.handler_failures import Redelivery, corruption_error, describe, log_end
 from rocketmq_py.consumer.push.invoker import Invoker, SuspendedCall
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 TIMEOUT_DELAY_LEVEL = 3
 """The delay level of messages whose handler timed out. Java: ProcessQueue.cleanExpiredMsg."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import Final, Unpack
 
@@ -23,12 +22,13 @@ from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.consumer.read.offset_queries import check_seek
 from rocketmq_py.consumer.settings import PushConsumerOptions, PushConsumerSettings
 from rocketmq_py.errors import ClosedError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic, retry_topic
 from rocketmq_py.position import Position, check_position
 from rocketmq_py.protocol.subscription import make_subscription
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
 @takes_settings(PushConsumerSettings, ClientSettings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -21,10 +20,11 @@ from rocketmq_py.consumer.group.handler_results import (
 from rocketmq_py.consumer.push.handler_failures import corruption_error
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.consumer.settings import PushConsumerSettings
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.bodies import ConsumeMessageDirectlyResult
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 _CODE_OF_RESULT: Mapping[type[ConsumeResult], str] = {
     ConsumeLater: "CR_LATER",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import inspect
-import logging
 from collections import deque
 from collections.abc import Awaitable, Iterable
 from typing import Any, Final
@@ -23,9 +22,10 @@ from rocketmq_py.consumer.push.concurrent_dispatch import (
 )
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, CallBatch, HandlerCall
 from rocketmq_py.consumer.push.handler_failures import corruption_error, log_end
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 MAX_PREFETCH = 512
 """The maximum number of calls queued in the executor, in addition to the ``concurrency`` running ones."""

@@ -16,7 +16,6 @@ After ``max_reconsume_times`` failures a message becomes a dead letter of its gr
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -33,10 +32,11 @@ from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.settings import DEFAULT_RECONSUME_TIMES, UNLIMITED_RECONSUME_TIMES
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.remoting.nurseries import open_nursery
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 LOCAL_RETRY_SECONDS = 5.0
 """Delay of the local retry if a message cannot be sent back. Java: submitConsumeRequestLater."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -26,9 +25,10 @@ from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY, Dispatch, is_cancellation, note_cut_off
 from rocketmq_py.consumer.push.handler_failures import RetryInPlace, corruption_error, describe, log_end
 from rocketmq_py.consumer.push.invoker import Invoker
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
 class OrderlyDispatch(Dispatch[ProcessQueue]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
@@ -17,10 +16,11 @@ from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch, me
 from rocketmq_py.consumer.push.send_back import SendBack
 from rocketmq_py.consumer.settings import UNLIMITED_RECONSUME_TIMES
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.remoting.nurseries import open_nursery
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 SETTLE_SECONDS = 0.5
 """Seconds that the running handlers of a revoked queue have to end before its offset is committed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -17,6 +16,7 @@ from rocketmq_py.consumer.group.dead_letters import (
 )
 from rocketmq_py.consumer.group.handler_results import DEAD_LETTER, FIRST_DELAY_LEVEL
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MAX_DELAY_LEVEL, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.names import retry_topic
 from rocketmq_py.property_names import (
@@ -36,7 +36,7 @@ from rocketmq_py.protocol.stored_message import (
     COMPRESSION_TYPE_SHIFT,
 )
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 """The producer group of copies. Java: ``MixAll.CLIENT_INNER_PRODUCER_GROUP``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -12,13 +11,14 @@ from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.host_lookup import addresses_of, has_host_name
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError, ConfigurationError, ProtocolError, RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.headers import QueryMessageRequest, ViewMessageRequest
 from rocketmq_py.protocol.message_id import OffsetMessageId
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting.nurseries import open_nursery
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 END_OF_TIME_MS = 2**63 - 1
 NO_MESSAGE_REMARK = "can not find message"

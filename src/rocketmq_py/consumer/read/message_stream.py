@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
@@ -22,6 +21,7 @@ from rocketmq_py.consumer.group.subscriptions import check_sql_filter
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullStatus, QueuePuller
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS, BoundedRetry, Gap, PullRetry, is_filtered
 from rocketmq_py.errors import BrokerError, ClosedError, RocketMQError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.position import Position, PositionKind
 from rocketmq_py.protocol.bodies import SubscriptionData
@@ -41,7 +41,7 @@ YIELD_EVERY = 64
 _Item: TypeAlias = "list[ReceivedMessage] | RocketMQError"
 _Send: TypeAlias = "trio.MemorySendChannel[_Item]"
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
 class MessageIterator(ABC):

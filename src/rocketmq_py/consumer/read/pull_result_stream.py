@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -24,6 +23,7 @@ from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.consumer.read.pull_result_buffer import PullResultBuffer, ResultQueue
 from rocketmq_py.consumer.read.range_puller import RangePuller
 from rocketmq_py.errors import ClosedError, RocketMQError, SqlFilterRefusedError
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.names import check_group
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.remoting.nurseries import open_nursery
@@ -34,7 +34,7 @@ DEFAULT_PATIENCE = 60.0
 BATCH_BYTES = 512 * 1024
 """Bytes that ``next_batch`` waits for, because a hand-off to another thread takes as long as a pull."""
 
-logger: Final = logging.getLogger("rocketmq_py.consumer")
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
 class PullResultStream(Lifespan):

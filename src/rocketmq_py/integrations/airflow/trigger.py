@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator
 from typing import Any, Final
@@ -14,6 +13,7 @@ from rocketmq_py.consumer import PoppedMessage
 from rocketmq_py.errors import ConfigurationError, RocketMQError, TopicNotFoundError
 from rocketmq_py.integrations.airflow.events import event_of
 from rocketmq_py.integrations.airflow.hook import RocketMQHook, client_arguments
+from rocketmq_py.library_logger import LibraryLogger
 
 try:
     from airflow.providers.common.compat.connection import get_async_connection
@@ -25,7 +25,7 @@ except ImportError:
 
 __all__ = ["RocketMQMessageTrigger"]
 
-logger: Final = logging.getLogger("rocketmq_py.integrations")
+logger: Final = LibraryLogger("rocketmq_py.integrations")
 
 RETRY_SECONDS = 5.0
 """Seconds between attempts while brokers are away, or the topic does not exist yet."""

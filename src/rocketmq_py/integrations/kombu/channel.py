@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from queue import Empty
@@ -15,6 +14,7 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.integrations.kombu.deliveries import MAX_RECEIVED, Delivery
 from rocketmq_py.integrations.kombu.poller import Poller
+from rocketmq_py.library_logger import LibraryLogger
 
 if TYPE_CHECKING:
     from rocketmq_py.integrations.kombu.transport import Transport
@@ -26,7 +26,7 @@ BASIC_PUBLISH: Final = (60, 40)
 NOT_FOUND: Final = "404"
 """AMQP's reply code."""
 
-logger: Final = logging.getLogger("rocketmq_py.integrations.kombu")
+logger: Final = LibraryLogger("rocketmq_py.integrations.kombu")
 
 
 class QoS(virtual.QoS):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from rocketmq_py.client.settings import ClientOptions
 from rocketmq_py.errors import BrokerError, RocketMQError, TopicNotFoundError, UnsupportedByBrokerError
 from rocketmq_py.integrations.kombu.delays import delay_level, remaining_delay
 from rocketmq_py.integrations.kombu.options import TransportOptions
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message, MessageQueue
 
 ROUTING_KEY: Final = "kombu_routing_key"
@@ -27,7 +27,7 @@ ROUTE_SECONDS: Final = 5.0
 """How long a topic that was just created may take to appear on the name servers."""
 MAX_PRIORITY: Final = 255
 
-logger: Final = logging.getLogger("rocketmq_py.integrations.kombu")
+logger: Final = LibraryLogger("rocketmq_py.integrations.kombu")
 
 
 class Cluster:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -10,8 +9,9 @@ from typing import Any, Final
 from rocketmq_py.errors import ClosedError, RocketMQError
 from rocketmq_py.integrations.kombu.cluster import ROUTING_KEY, Cluster
 from rocketmq_py.integrations.kombu.deliveries import read_payload
+from rocketmq_py.library_logger import LibraryLogger
 
-logger: Final = logging.getLogger("rocketmq_py.integrations.kombu")
+logger: Final = LibraryLogger("rocketmq_py.integrations.kombu")
 
 
 class ExchangeListener:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -13,12 +12,13 @@ from typing import Final
 from rocketmq_py.errors import ConnectionLostError, RocketMQError
 from rocketmq_py.integrations.kombu.deliveries import Delivery
 from rocketmq_py.integrations.kombu.shared_queue import SharedQueue
+from rocketmq_py.library_logger import LibraryLogger
 
 RETRY_SECONDS: Final = 1.0
 UNREACHED_RETRY_SECONDS: Final = 0.1
 """Seconds until the next round if no broker was reached. The requests themselves wait for brokers then."""
 
-logger: Final = logging.getLogger("rocketmq_py.integrations.kombu")
+logger: Final = LibraryLogger("rocketmq_py.integrations.kombu")
 
 
 class Poller:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import Final
@@ -17,9 +16,10 @@ from rocketmq_py.integrations.kombu.deliveries import (
     PoppingConsumer,
 )
 from rocketmq_py.integrations.kombu.pushed_consumer import PushedConsumer
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 
-logger: Final = logging.getLogger("rocketmq_py.integrations.kombu")
+logger: Final = LibraryLogger("rocketmq_py.integrations.kombu")
 
 
 class SharedQueue:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Final, TypeAlias
 from rocketmq_py.blocking import Producer
 from rocketmq_py.errors import ClosedError, NameServerError, NoQueueError, RocketMQError, TopicNotFoundError
 from rocketmq_py.handoff.callback_thread import in_trio_thread
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message, SendResult
 
 OVERHEAD = 512
@@ -29,7 +29,7 @@ REPORT_SECONDS = 60.0
 _TEMPORARY_ERRORS = (ClosedError, NameServerError, NoQueueError, TopicNotFoundError)
 """Errors after which a record is sent again, in addition to retriable ones."""
 
-logger: Final = logging.getLogger("rocketmq_py.integrations")
+logger: Final = LibraryLogger("rocketmq_py.integrations")
 
 _SendOutcome: TypeAlias = SendResult | Exception
 
