@@ -11,7 +11,7 @@ import attrs
 import pytest
 import trio
 
-from rocketmq_py import Admin, Client, Message, ReceivedMessage
+from rocketmq_py import Admin, Client, Message, ReceivedMessage, TransactionState
 from rocketmq_py.client import core_of
 from rocketmq_py.client.features import POP
 from rocketmq_py.relay import Relay, wait_in
@@ -29,6 +29,8 @@ DOWNTIME = 2.0
 TIMEOUT = 10.0
 INTERVAL = 0.05
 """Seconds between two calls of one caller."""
+WORK = 0.3
+"""Seconds of the local work of a transaction."""
 
 
 @pytest.fixture(autouse=True)  # before the first connection
@@ -101,6 +103,27 @@ async def test_requests_and_replies_wait_for_the_brokers(
         # Of ten, some wait for their reply when the outage begins.
         await call_through(outage, client, *[ask] * 10, within=1 + slack(cluster, api))
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.apis
+async def test_transactions_and_their_reports_wait_for_the_brokers(
+    cluster: ClusterUnderTest, api: str, client: Client, topic: str, outage: Outage
+) -> None:
+    async def check(_: ReceivedMessage) -> TransactionState:
+        return TransactionState.COMMIT
+
+    async def work(*_: object) -> TransactionState:
+        await trio.sleep(WORK)  # of ten, some work when the outage begins
+        return TransactionState.COMMIT
+
+    async with client.transaction_producer(f"senders-{topic}", check, send_timeout=TIMEOUT) as producer:
+
+        async def transact(_: int) -> None:
+            result = await producer.send_in_transaction(Message(topic, b"x"), work)
+            if result.end_error is not None:
+                raise result.end_error
+
+        await call_through(outage, client, *[transact] * 10, within=1 + WORK + slack(cluster, api))
 
 
 @pytest.mark.apis

@@ -235,6 +235,28 @@ async def test_handler_calls_are_counted_by_outcome(
         assert sum(value for _, value in values(source, "handle_failed")) == 3
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_dead_letters_are_counted_for_their_topic(
+    orderly: bool, jumping_clock: trio.testing.MockClock
+) -> None:
+    async def fail(_: ReceivedMessage) -> None:
+        raise ValueError
+
+    async with EmbeddedBroker(message_delay_level="1s " * 18) as broker:
+        consumer = PushConsumer(
+            broker.name_server_address, group="g", consume_from="earliest", orderly=orderly,
+            suspend_current_queue=0.1, max_reconsume_times=1,
+        )  # fmt: skip
+        source = MetricSource()
+        source.add(consumer)
+
+        def dead() -> int:
+            return sum(value for _, value in values(source, "dead_letters"))
+
+        await consume(consumer, fail, lambda: dead() == 3)
+        assert ({"consumer_group": "g", "topic": "T"}, 3) in values(source, "dead_letters")
+
+
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_calls_in_threads_are_counted(batch_size: int | None) -> None:
     ended = threading.Event()

@@ -4,8 +4,10 @@ import importlib.metadata
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 import trio
 from click.testing import CliRunner
@@ -43,6 +45,29 @@ def test_the_help_fits_a_terminal(command: list[str]) -> None:
     result = CliRunner().invoke(main, [*command, "-h"])
     assert result.exit_code == 0
     assert max(len(line) for line in result.stdout.splitlines()) <= 80
+
+
+def commands(command: click.Command = main, *words: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield all commands that do something, by their words."""
+    if not isinstance(command, click.Group):
+        yield " ".join(words), command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from commands(found, *words, name)
+
+
+def test_json_has_one_spelling_and_o_one_meaning() -> None:
+    spellings: dict[str, list[list[str]]] = {}
+    for name, command in commands():
+        own = [parameter.opts for parameter in command.params if isinstance(parameter, click.Option)]
+        spellings[name] = [opts for opts in own if {"-J", "--json", "-o", "--output"} & {*opts}]
+    assert spellings.pop("tail") == [["-o"], ["-J", "--json"]]
+    assert len([name for name in spellings if spellings[name]]) > 40
+    for name, found in spellings.items():
+        assert found in ([], [["-J", "--json"]]), name
 
 
 async def test_help_loads_only_the_command_line() -> None:

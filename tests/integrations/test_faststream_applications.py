@@ -100,6 +100,28 @@ async def test_failed_messages_are_delivered_again_and_become_dead_letters(serve
 
 
 @asyncio_test
+async def test_publishing_and_subscribers_go_on_after_the_broker_was_away(server: TestBroker) -> None:
+    broker = broker_of(server.name_server_address)
+    received = Received()
+
+    @broker.subscriber("Orders", group="billing", consume_from="earliest")
+    async def bill(body: str) -> None:
+        received.add(body)
+
+    async with running(broker):
+        await broker.publish("before", "Orders")
+        await received.wait_for(1)
+        await asyncio.to_thread(server.crash)
+        publishing = asyncio.create_task(broker.publish("during", "Orders"))
+        await asyncio.wait([publishing], timeout=2)
+        assert not publishing.done()
+        await asyncio.to_thread(server.restart)
+        async with asyncio.timeout(2.5):  # a second for the library, the rest for the machine
+            await publishing
+            assert await received.wait_for(2) == ["before", "during"]
+
+
+@asyncio_test
 async def test_a_subscriber_without_replies(server: TestBroker) -> None:
     broker = broker_of(server.name_server_address)
     received = Received()

@@ -111,9 +111,17 @@ def test_a_restart_makes_no_new_series(name_server: str, names: str) -> None:
         registry = CollectorRegistry()
         collector = RocketMQCollector(names=names)
         registry.register(collector)
-        with Client(name_server) as client, client.producer("shop") as producer:
+        with (
+            Client(name_server) as client,
+            client.producer("shop") as producer,
+            client.lite_pull_consumer("billing", consume_from="earliest") as consumer,
+        ):
             collector.add(producer)
+            collector.add(consumer)
             producer.send(Message("T", b"1"))
+            consumer.subscribe("T")
+            while not consumer.poll(timeout=1):
+                pass
             samples = [sample for family in registry.collect() for sample in family.samples]
         series.append({(sample.name, *sample.labels.items()) for sample in samples})
     assert series[0] == series[1]

@@ -29,6 +29,7 @@ from rocketmq_py.producer import Producer
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.environment import created
+from tests.hostname_resolver import Resolver
 from tests.scripted import ScriptedServer, ignore, refuse, scripted_cluster
 
 MESSAGE = Message("T", b"body")
@@ -226,6 +227,29 @@ async def test_a_send_finds_a_broker_at_its_new_address(jumping_clock: trio.test
                 cluster.brokers["broker-a"] = again
                 await trio.sleep(2.5)
                 assert len(again.asked(SENDS)) == 2
+
+
+@WAYS
+async def test_a_send_waits_until_the_name_of_its_broker_is_resolved(
+    jumping_clock: trio.testing.MockClock, send: Send
+) -> None:
+    resolver = Resolver.install()
+    async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
+        broker = cluster.brokers["broker-a"]
+        broker.address = f"broker.example:{broker.address.partition(':')[2]}"
+        start = trio.current_time()
+        with pytest.raises(ConnectError, match="Name or service not known") as caught:
+            await send(producer, 2)
+        assert caught.value.not_reached
+        assert trio.current_time() - start == pytest.approx(2, abs=0.1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send, producer, 10)
+            await trio.sleep(6)
+            assert not SENDS_OF_ALL_KINDS & {request.code for request in broker.requests}
+            resolver.addresses["broker.example"] = ["127.0.0.1"]
+            await trio.sleep(1)
+            assert SENDS_OF_ALL_KINDS & {request.code for request in broker.requests}
+        assert producer.statistics.retried == 0
 
 
 async def test_a_oneway_message_waits_for_the_broker(jumping_clock: trio.testing.MockClock) -> None:

@@ -428,12 +428,13 @@ async def test_every_kind_of_async_callable_is_awaited(
     assert sorted(seen) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("in_thread", [False, True])
-async def test_system_exit_of_the_handler_propagates_and_is_logged(
-    in_thread: bool, sent_back: SentBackMessages, caplog: pytest.LogCaptureFixture
+async def test_an_exit_of_the_handler_propagates_and_is_logged(
+    in_thread: bool, error: BaseException, sent_back: SentBackMessages, caplog: pytest.LogCaptureFixture
 ) -> None:
     def handle(_: ReceivedMessage) -> None:
-        raise SystemExit(3)
+        raise error
 
     async def handle_async(message: ReceivedMessage) -> None:
         handle(message)
@@ -443,10 +444,11 @@ async def test_system_exit_of_the_handler_propagates_and_is_logged(
     with pytest.raises(BaseExceptionGroup) as caught:
         async with trio.open_nursery() as nursery:
             concurrent_dispatch(nursery, handler, 1, send_back=sent_back).offer(process_queue)
-    assert caught.group_contains(SystemExit)
+    assert caught.group_contains(type(error))
     assert process_queue.safe_offset == 0
     [record] = caplog.records
-    assert record.message.startswith("the consumer ends, because its handler raised SystemExit: message=")
+    name = type(error).__name__
+    assert record.message.startswith(f"the consumer ends, because its handler raised {name}: message=")
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError("mine"), concurrent.futures.CancelledError("mine")])
