@@ -20,6 +20,13 @@ _ASYNC = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
+class NeverBlocks:
+    """Marks hooks that do not block, as those of the library. The trio thread calls them in every API.
+
+    They are called in the context of each call. A subclass must not block either.
+    """
+
+
 def check_callable(function: object, name: str, *parameters: str, awaited: bool = True) -> None:
     """Check that a function accepts its arguments, and that a call would run its body.
 

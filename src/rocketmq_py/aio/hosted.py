@@ -10,7 +10,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rocketmq_py.callables import check_methods, is_async
+from rocketmq_py.callables import NeverBlocks, check_methods, is_async
 from rocketmq_py.client.lifespan import OnlyAsyncWith
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff import hosted as base
@@ -109,11 +109,11 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
     def _hook_on_loop(self, hook: Any, kind: type) -> Any:
         """Return a hook whose methods the running loop calls, in the current context.
 
-        The library's own hooks stay in the trio thread: they do not block, and need the context of each call.
+        Hooks that never block stay in the trio thread, which has the context of each call.
         Raises ConfigurationError if the hook does not have the methods of ``kind``.
         """
         check_methods(hook, "hook", kind)
-        if type(hook).__module__.startswith("rocketmq_py."):
+        if isinstance(hook, NeverBlocks):
             return hook
         return type(type(hook).__name__, (HookOnLoop,), {})(current_link(), contextvars.copy_context(), hook)
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import attrs
 
 from rocketmq_py.address import split_address
+from rocketmq_py.callables import NeverBlocks
 from rocketmq_py.consumer import ConsumeContext, ConsumeOperation, ConsumerHook
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import Message, ReceivedMessage
@@ -26,7 +27,7 @@ except ImportError:
     ) from None
 
 
-class TelemetryProducerHook(ProducerHook):
+class TelemetryProducerHook(NeverBlocks, ProducerHook):
     """Creates a span of kind PRODUCER for each send, and one of kind CLIENT for each end of a transaction.
 
     ::
@@ -90,7 +91,7 @@ class TelemetryProducerHook(ProducerHook):
         _end(span, context.error)
 
 
-class TelemetryConsumerHook(ConsumerHook):
+class TelemetryConsumerHook(NeverBlocks, ConsumerHook):
     """Creates a span for each call of a handler, or for the messages of each queue that a poll returns.
 
     ::
