@@ -42,7 +42,7 @@ async def poll_everything(client: Client) -> None:
         consumer.subscribe(TOPIC)
         count = 0
         while count < 20:
-            count += len(await consumer.poll(max_messages=5, timeout=10))
+            count += len(await consumer.poll(max_messages=5, wait=10))
         print(f"polled {count} messages")
 
 

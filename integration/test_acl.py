@@ -404,7 +404,7 @@ async def test_a_lite_pull_consumer_logs_a_topic_that_it_may_not_read(
         await consumer.assign(await consumer.queues(topic))
         with trio.fail_after(PATIENCE):
             while not denials(caplog, topic):
-                assert await consumer.poll(timeout=0.2) == []
+                assert await consumer.poll(wait=0.2) == []
     assert_is_clear(denials(caplog, topic)[0])
 
 

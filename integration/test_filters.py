@@ -35,7 +35,7 @@ async def test_a_broker_with_sql_filters_disabled(
         async with client.lite_pull_consumer(f"{unique}-pull") as lite_pull:
             lite_pull.subscribe(unique, sql=CONDITION)
             with pytest.raises(SqlFilterRefusedError, match=why):
-                await lite_pull.poll(timeout=PATIENCE)
+                await lite_pull.poll(wait=PATIENCE)
         async with client.reader() as reader:
             with pytest.raises(SqlFilterRefusedError, match=why):
                 async with reader.open(unique, sql=CONDITION, start="earliest"):

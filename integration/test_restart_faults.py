@@ -88,7 +88,7 @@ async def test_nothing_fails_while_the_only_broker_is_restarted(
 
     async def poll(consumer: LitePullConsumer) -> None:
         while True:
-            polled.extend((trio.current_time(), message.body) for message in await consumer.poll(timeout=1))
+            polled.extend((trio.current_time(), message.body) for message in await consumer.poll(wait=1))
 
     async with Client(lone_broker.name_servers) as client:
         await create_topic(client, "Restarts", queues=4)

@@ -114,7 +114,7 @@ def calls_with_timedeltas(client: Client) -> None:
     polling: LitePullConsumer = client.lite_pull_consumer("lite", consume_from="earliest")
     with polling:
         polling.subscribe("T")
-        assert polling.poll(timeout=MINUTE)
+        assert polling.poll(wait=MINUTE)
     popping: PopConsumer = client.pop_consumer("pop", consume_from="earliest")
     with popping:
         popping.subscribe("T")

@@ -71,7 +71,7 @@ async def push(client: Client) -> None:
 async def poll(client: Client) -> None:
     async with client.lite_pull_consumer("g") as consumer:
         await consumer.assign([QUEUE])
-        await consumer.poll(timeout=60)
+        await consumer.poll(wait=60)
 
 
 async def receive(client: Client) -> None:

@@ -26,7 +26,7 @@ PROGRAMS = {
                 producer.submit(Message("T", b"hello")).result()
             with client.lite_pull_consumer("readers", consume_from="earliest") as consumer:
                 consumer.subscribe("T")
-                [message] = consumer.poll(timeout=60)
+                [message] = consumer.poll(wait=60)
         print(message.body)
     """,
     "asyncio": """
@@ -39,7 +39,7 @@ PROGRAMS = {
                     await (await producer.submit(Message("T", b"hello")))
                 async with client.lite_pull_consumer("readers", consume_from="earliest") as consumer:
                     consumer.subscribe("T")
-                    [message] = await consumer.poll(timeout=60)
+                    [message] = await consumer.poll(wait=60)
             print(message.body)
         asyncio.run(main())
     """,

@@ -65,7 +65,7 @@ def limits() -> Iterator[tuple[str, float | None]]:
 
 def test_the_tables_are_read() -> None:
     assert len({kind for kind, _, _ in timeouts()}) == len(CLASSES)
-    assert len(list(timeouts())) >= 25
+    assert len(list(timeouts())) >= 24
     assert len(list(limits())) == 9
 
 

@@ -171,6 +171,14 @@ def check_timeout(timeout: Any, name: str = "timeout") -> float | None:
     return number
 
 
+def check_wait(wait: Any) -> float:
+    """Return the seconds that a call waits for messages: 0, a positive number or ``math.inf``."""
+    number = check_timeout(wait, "wait")
+    if number is None:
+        raise ConfigurationError("wait is None; it must be a number of seconds")
+    return number
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 

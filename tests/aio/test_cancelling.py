@@ -256,7 +256,7 @@ def test_messages_of_cancelled_polls_are_not_lost(address: str) -> None:
             consumer.subscribe("T")
 
             async def poll() -> None:
-                seen.extend([message.body for message in await consumer.poll(max_messages=2, timeout=60)])
+                seen.extend([message.body for message in await consumer.poll(max_messages=2, wait=60)])
                 message = await anext(consumer)
                 seen.append(message.body)
 
@@ -265,7 +265,7 @@ def test_messages_of_cancelled_polls_are_not_lost(address: str) -> None:
 
             await cancel_at_each_await(poll, check)
             while len(seen) < len(BODIES):
-                seen.extend([message.body for message in await consumer.poll(timeout=60)])
+                seen.extend([message.body for message in await consumer.poll(wait=60)])
         assert sorted(seen) == sorted(BODIES)
 
     run(main())

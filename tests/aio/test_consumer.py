@@ -147,7 +147,7 @@ def test_polls(address: str) -> None:
             address, group="g", consume_from="earliest", assignment_listener=Listener()
         ) as consumer:
             consumer.subscribe("T")
-            seen = [message.body for message in await consumer.poll(max_messages=7, timeout=60)]
+            seen = [message.body for message in await consumer.poll(max_messages=7, wait=60)]
             async for message in consumer:
                 seen.append(message.body)
                 if len(seen) == len(NUMBERS):
@@ -155,7 +155,7 @@ def test_polls(address: str) -> None:
             await consumer.commit()
             count = len(consumer.assignment)
             assert [change for _, change in changes] == [count]
-            assert not await consumer.poll(timeout=0)
+            assert not await consumer.poll(wait=0)
         assert [change for _, change in changes] == [count, -count]
         # A plain method runs in a worker thread, an async one on the loop.
         assert [place == threading.get_ident() for place, _ in changes] == [False, True]
@@ -172,7 +172,7 @@ def test_a_poll_that_is_cancelled_at_any_moment_loses_nothing(address: str) -> N
             consumer.subscribe("T")
             turns = 0
             while len(seen) < len(NUMBERS):
-                poll = asyncio.create_task(consumer.poll(max_messages=3, timeout=60))
+                poll = asyncio.create_task(consumer.poll(max_messages=3, wait=60))
                 for _ in range(turns % 7):
                     await asyncio.sleep(0)
                 turns += 1
@@ -192,11 +192,11 @@ def test_close_does_not_commit_messages_of_a_cancelled_poll(address: str) -> Non
         await send(address, [b"x"])
         async with LitePullConsumer(address, group="g", consume_from="earliest") as consumer:
             consumer.subscribe("T")
-            poll = partial(consumer._target.poll, timeout=60)
+            poll = partial(consumer._target.poll, wait=60)
             await consumer._call(Fetch(consumer._undelivered, poll).run)
         async with LitePullConsumer(address, group="g", consume_from="earliest") as consumer:
             consumer.subscribe("T")
-            assert [message.body for message in await consumer.poll(timeout=60)] == [b"x"]
+            assert [message.body for message in await consumer.poll(wait=60)] == [b"x"]
 
     run(main())
 
@@ -210,7 +210,7 @@ def test_messages_of_a_cancelled_poll_are_not_acknowledged_before_they_are_polle
         async with LitePullConsumer(address, group="g", consume_from="earliest") as consumer:
             queues = await consumer.queues("T")
             await consumer.assign(queues)
-            fetched = await consumer._call(consumer._target.poll, max_messages=9, timeout=60)
+            fetched = await consumer._call(consumer._target.poll, max_messages=9, wait=60)
             consumer._undelivered.items.extend(fetched)
             seen = [message.body for message in await consumer.poll(max_messages=5)]
             if acknowledge == "commit":
@@ -219,7 +219,7 @@ def test_messages_of_a_cancelled_poll_are_not_acknowledged_before_they_are_polle
                 await consumer.assign(queues)
         async with LitePullConsumer(address, group="g", consume_from="earliest") as consumer:
             await consumer.assign(queues)
-            while messages := await consumer.poll(timeout=60):
+            while messages := await consumer.poll(wait=60):
                 seen += [message.body for message in messages]
                 if len(seen) >= len(NUMBERS):
                     break
@@ -240,9 +240,9 @@ def test_seek_drops_messages_of_a_cancelled_poll(
         async with LitePullConsumer(address, group="g", consume_from="earliest") as consumer:
             (sought, *_) = await consumer.queues("T")
             await consumer.assign([sought])
-            consumer._undelivered.items.extend(await consumer._call(consumer._target.poll, timeout=60))
+            consumer._undelivered.items.extend(await consumer._call(consumer._target.poll, wait=60))
             await consumer.seek(sought, position)
-            polled = await consumer.poll(max_messages=1, timeout=0.1 if first is None else 60)
+            polled = await consumer.poll(max_messages=1, wait=0.1 if first is None else 60)
             assert [message.queue_offset for message in polled] == ([] if first is None else [first])
 
     run(main())
@@ -253,12 +253,12 @@ def test_a_paused_consumer_returns_messages_of_a_cancelled_poll_when_it_is_resum
         await send(address)
         async with LitePullConsumer(address, group="g", consume_from="earliest") as consumer:
             await consumer.assign((await consumer.queues("T"))[:1])
-            fetched = await consumer._call(consumer._target.poll, max_messages=5, timeout=60)
+            fetched = await consumer._call(consumer._target.poll, max_messages=5, wait=60)
             consumer._undelivered.items.extend(fetched)
             consumer.pause()
-            assert await consumer.poll(timeout=0) == []
+            assert await consumer.poll(wait=0) == []
             consumer.resume()
-            assert await consumer.poll(max_messages=5, timeout=60) == fetched
+            assert await consumer.poll(max_messages=5, wait=60) == fetched
 
     run(main())
 

@@ -174,7 +174,7 @@ async def run_consumer(
 async def run_lite_pull(consumer: Any, topic: str, *, task_status: trio.TaskStatus[None]) -> None:
     async with consumer:
         consumer.subscribe(topic)
-        while not await consumer.poll(timeout=0.2):
+        while not await consumer.poll(wait=0.2):
             pass
         await consumer.commit()
         task_status.started()

@@ -186,7 +186,7 @@ async def test_an_idle_member_notices_a_reset_at_once(
         async with client.lite_pull_consumer(unique, consume_from="earliest") as consumer:
             consumer.subscribe(full)
             while True:
-                received.extend(await consumer.poll(timeout=60))
+                received.extend(await consumer.poll(wait=60))
 
     async def push() -> None:
         async with client.push_consumer(unique, consume_from="earliest") as consumer:
@@ -221,7 +221,7 @@ async def test_a_lite_pull_consumer_commits_again_after_a_reset(
                 while len(messages) < COUNT:
                     messages += await consumer.poll()
                 while not (described := await admin.groups.describe(group)).topics or described.lag:
-                    await consumer.poll(timeout=0.1)
+                    await consumer.poll(wait=0.1)
             assert sorted(int(message.body) for message in messages) == list(range(COUNT))
             if not cluster.has(OFFSET_RESETS):
                 break  # they pass the reset on to members, and lite pull consumers, Java's too, ignore it

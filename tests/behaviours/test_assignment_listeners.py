@@ -103,7 +103,7 @@ async def test_offsets_are_committed_after_on_revoked_has_returned(
         first.subscribe(topic)
         assert bodies(await poll(first, 80)) == numbers(range(80))
         assert sorted(listener.assigned) == first.assignment
-        assert await first.poll(timeout=0) == []  # acknowledges the polled messages
+        assert await first.poll(wait=0) == []  # acknowledges the polled messages
         async with lite_topic_consumer(client, cluster.address, unique) as second:
             second.subscribe(topic)
             await listener.wait_until_revoked(2)

@@ -170,7 +170,7 @@ async def test_polls_commits_and_lookups_wait_for_the_brokers(
             await producer.send(Message(topic, b"number %d" % number))
 
         async def poll(_: int) -> None:
-            polled.extend(message.body for message in await consumer.poll(timeout=1))
+            polled.extend(message.body for message in await consumer.poll(wait=1))
             await consumer.commit()
 
         async def look_up(_: int) -> None:

@@ -212,12 +212,12 @@ async def test_a_lite_pull_consumer_is_refused_when_it_polls(
         consumer.subscribe(topic, sql=WRONG)
         for _ in range(2):
             with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
-                await consumer.poll(timeout=PATIENCE)
+                await consumer.poll(wait=PATIENCE)
         consumer.subscribe(topic, sql=CONDITION)
         numbers: set[int] = set()
         with trio.fail_after(PATIENCE):
             while numbers != {10, 11}:
-                numbers |= {int(message.body) for message in await consumer.poll(timeout=1)}
+                numbers |= {int(message.body) for message in await consumer.poll(wait=1)}
         with pytest.raises(SqlFilterRefusedError, match=error_pattern(cluster)):
             await consumer.check_sql(topic, WRONG)
 
@@ -235,7 +235,7 @@ async def test_a_lite_pull_consumer_with_queues_assigned_is_refused_at_once(
         numbers: set[int] = set()
         with trio.fail_after(PATIENCE):
             while numbers != {10, 11}:
-                numbers |= {int(message.body) for message in await consumer.poll(timeout=1)}
+                numbers |= {int(message.body) for message in await consumer.poll(wait=1)}
 
 
 async def test_a_reader_is_refused_when_it_begins(

@@ -129,7 +129,7 @@ async def test_assigned_queues_can_be_seeked_and_committed(client: Client, topic
         await consumer.seek(queue, "earliest")
         assert [message.queue_offset for message in await poll(consumer, 3)] == [0, 1, 2]
         await consumer.seek(queue, "latest")
-        assert await consumer.poll(timeout=0.5) == []
+        assert await consumer.poll(wait=0.5) == []
         await consumer.commit()
         assert await consumer.committed(queue) == 20
         for position, offset in (
@@ -176,7 +176,7 @@ async def test_a_paused_queue_is_not_polled_until_it_is_resumed(
         await until_readable(client, topic, count=40)
         messages = await poll(consumer, 30)
         assert {message.queue for message in messages} == {*others}
-        assert await consumer.poll(timeout=0.5) == []
+        assert await consumer.poll(wait=0.5) == []
         consumer.resume([queue])
         messages += await poll(consumer, 10)
     assert bodies(messages) == numbers(range(40))
@@ -208,9 +208,9 @@ async def test_async_for_returns_new_messages(client: Client, topic: str, unique
                 received.append(message)
                 if len(received) == 50:
                     break
-        assert await consumer.poll(timeout=0) == []
+        assert await consumer.poll(wait=0) == []
         with trio.move_on_after(0.5) as scope:
-            await consumer.poll(timeout=math.inf)
+            await consumer.poll(wait=math.inf)
         assert scope.cancelled_caught
     assert bodies(received) == numbers(range(50))
 

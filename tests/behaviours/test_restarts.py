@@ -149,7 +149,7 @@ async def test_handlers_and_polls_go_on_after_the_brokers_restart(
 
     async def poll(consumer: Any) -> None:
         while True:
-            for message in await consumer.poll(timeout=1):
+            for message in await consumer.poll(wait=1):
                 polled.append(message.body)
                 times.setdefault(f"polled {message.body.decode()}", trio.current_time())
 

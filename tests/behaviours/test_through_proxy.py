@@ -59,7 +59,7 @@ async def test_producers_consumers_and_admin_use_the_proxy(
             polled: list[ReceivedMessage] = []
             with trio.fail_after(PATIENCE):
                 while len(polled) < 20:
-                    polled += await puller.poll(timeout=PATIENCE)
+                    polled += await puller.poll(wait=PATIENCE)
         brokers = {
             split_address(address)
             for addresses in (await core_of(client).routes.get(topic)).brokers.values()

@@ -227,7 +227,7 @@ def test_wrong_handlers(client: Client) -> None:
 def test_polls(sent: Client) -> None:
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
         consumer.subscribe("T")
-        seen = [message.body for message in consumer.poll(max_messages=7, timeout=60)]
+        seen = [message.body for message in consumer.poll(max_messages=7, wait=60)]
         for message in consumer:
             seen.append(message.body)
             if len(seen) == len(NUMBERS):
@@ -259,7 +259,7 @@ def test_listener_has_its_own_thread(sent: Client) -> None:
         "g", consume_from=FIRST, auto_commit=False, assignment_listener=Listener()
     ) as consumer:
         consumer.subscribe("T")
-        assert consumer.poll(timeout=0.2) == []
+        assert consumer.poll(wait=0.2) == []
         assert have_sought.wait(60)
         queues = consumer.assignment
     with sent.lite_pull_consumer("h", assignment_listener=Listener()) as consumer:
@@ -279,11 +279,11 @@ def test_listener_has_its_own_thread(sent: Client) -> None:
 def test_messages_of_an_interrupted_poll_go_to_the_next_poll(sent: Client) -> None:
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
         consumer.subscribe("T")
-        fetched = consumer._call(consumer._target.poll, max_messages=9, timeout=60)
+        fetched = consumer._call(consumer._target.poll, max_messages=9, wait=60)
         consumer._undelivered.items.extend(fetched)
         seen = [message.body for message in consumer.poll(max_messages=5)]
         while len(seen) < len(NUMBERS):
-            seen += [message.body for message in consumer.poll(timeout=60)]
+            seen += [message.body for message in consumer.poll(wait=60)]
     assert sorted(seen) == sorted(NUMBERS)
 
 
@@ -294,7 +294,7 @@ def test_messages_of_an_interrupted_poll_are_not_acknowledged_before_they_are_po
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
         queues = consumer.queues("T")
         consumer.assign(queues)
-        fetched = consumer._call(consumer._target.poll, max_messages=9, timeout=60)
+        fetched = consumer._call(consumer._target.poll, max_messages=9, wait=60)
         consumer._undelivered.items.extend(fetched)
         seen = [message.body for message in consumer.poll(max_messages=5)]
         if acknowledge == "commit":
@@ -303,7 +303,7 @@ def test_messages_of_an_interrupted_poll_are_not_acknowledged_before_they_are_po
             consumer.assign(queues)
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
         consumer.assign(queues)
-        while messages := consumer.poll(timeout=60):
+        while messages := consumer.poll(wait=60):
             seen += [message.body for message in messages]
             if len(seen) >= len(NUMBERS):
                 break
@@ -320,9 +320,9 @@ def test_seek_drops_messages_of_an_interrupted_poll(
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
         sought = consumer.queues("T")[0]
         consumer.assign([sought])
-        consumer._undelivered.items.extend(consumer._call(consumer._target.poll, timeout=60))
+        consumer._undelivered.items.extend(consumer._call(consumer._target.poll, wait=60))
         consumer.seek(sought, position)
-        polled = consumer.poll(max_messages=1, timeout=0.1 if first is None else 60)
+        polled = consumer.poll(max_messages=1, wait=0.1 if first is None else 60)
         assert [message.queue_offset for message in polled] == ([] if first is None else [first])
 
 

@@ -152,12 +152,12 @@ def test_messages_of_interrupted_polls_are_not_lost(address: str, interruptions:
         consumer.subscribe("T")
 
         def poll() -> None:
-            seen.extend(message.body for message in consumer.poll(max_messages=2, timeout=60))
+            seen.extend(message.body for message in consumer.poll(max_messages=2, wait=60))
             seen.append(next(consumer).body)
 
         interrupt_each_wait(interruptions, poll, lambda: None)
         while len(seen) < len(BODIES):
-            messages = consumer.poll(timeout=60)
+            messages = consumer.poll(wait=60)
             assert messages
             seen.extend(message.body for message in messages)
     assert sorted(seen) == sorted(BODIES)

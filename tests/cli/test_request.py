@@ -98,7 +98,7 @@ async def test_a_failed_command_fails_the_handler(address: str, command: str) ->
         async with client.lite_pull_consumer("g", consume_from="earliest") as consumer:
             consumer.subscribe("Questions")
             while not received:
-                received += await consumer.poll(timeout=1)
+                received += await consumer.poll(wait=1)
     replier = Replier(Access(name_servers=address), "Questions", "g", None, command, None)
     with pytest.raises(CommandError, match="for request"):
         await replier._reply_to(received[0])

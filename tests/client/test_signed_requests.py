@@ -153,7 +153,7 @@ async def work(client: Client, topic: str) -> None:
             await pop.ack(message)
     async with client.lite_pull_consumer("lite", consume_from="earliest") as lite:
         lite.subscribe(topic)
-        await lite.poll(timeout=5)
+        await lite.poll(wait=5)
         await lite.commit()
     async with client.admin() as admin:
         await admin.topics.list()

@@ -260,7 +260,7 @@ def test_lite_pull_consumers(seed: int) -> None:
             assert isinstance(member.consumer, LitePullConsumer)
             while True:
                 try:
-                    messages = await member.consumer.poll(max_messages=rng.randint(1, 20), timeout=1)
+                    messages = await member.consumer.poll(max_messages=rng.randint(1, 20), wait=1)
                 except ClosedError:
                     return
                 except RocketMQError:  # nothing is subscribed now

@@ -131,7 +131,7 @@ POLL = (
     seen = []
 
     def poll():
-        seen.extend(one.body for one in consumer.poll(max_messages=1, timeout=60))
+        seen.extend(one.body for one in consumer.poll(max_messages=1, wait=60))
 
     for _ in range(3):
         poll()
@@ -141,7 +141,7 @@ POLL = (
         poll()
         assert len(seen) == before + 1
         send_in_another_thread()
-    while got := consumer.poll(max_messages=1000, timeout=1):
+    while got := consumer.poll(max_messages=1000, wait=1):
         seen += [one.body for one in got]
     assert len(seen) == len(set(seen))
     lost = {b"%d" % number for number in range(next(numbers))} - set(seen)

@@ -187,7 +187,7 @@ PROGRAM = """
 
     def poller(_):
         while is_running():
-            for one in consumer.poll(timeout=0.05):
+            for one in consumer.poll(wait=0.05):
                 polled.add((one.queue, one.queue_offset, one.body))
 
     push = client.push_consumer("pusher", consume_from="earliest", concurrency=4)

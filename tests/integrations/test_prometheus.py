@@ -120,7 +120,7 @@ def test_a_restart_makes_no_new_series(name_server: str, names: str) -> None:
             collector.add(consumer)
             producer.send(Message("T", b"1"))
             consumer.subscribe("T")
-            while not consumer.poll(timeout=1):
+            while not consumer.poll(wait=1):
                 pass
             samples = [sample for family in registry.collect() for sample in family.samples]
         series.append({(sample.name, *sample.labels.items()) for sample in samples})

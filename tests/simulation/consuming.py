@@ -120,7 +120,7 @@ class Consumers:
         async with self._context.closing(group.name, consumer) as consumer:
             consumer.subscribe(group.topic)
             while True:
-                for message in await consumer.poll(timeout=5):
+                for message in await consumer.poll(wait=5):
                     with self._history.handling(group, member, message):
                         pass
 

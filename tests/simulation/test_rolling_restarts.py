@@ -110,7 +110,7 @@ async def program(world: World) -> tuple[list[str], set[bytes], set[bytes]]:
 
     async def poll(consumer: LitePullConsumer) -> None:
         while True:
-            for message in await consumer.poll(timeout=1):
+            for message in await consumer.poll(wait=1):
                 polled[message.body] += 1
 
     address = world.name_server_address

@@ -292,15 +292,15 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         self,
         *,
         max_messages: int = DEFAULT_MAX_MESSAGES,
-        timeout: Duration | None = None,
+        wait: Duration = 5.0,
     ) -> list[ReceivedMessage]:
-        """Return the next messages, or none after ``timeout``. Acknowledges those of the previous poll.
+        """Return the next messages, or none after ``wait``. Acknowledges those of the previous poll.
 
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When interrupted, no message
         is lost: the next poll returns it.
         """
         undelivered = self._undelivered
-        return self._fetch(undelivered, partial(undelivered.poll, max_messages, timeout))
+        return self._fetch(undelivered, partial(undelivered.poll, max_messages, wait))
 
     def __iter__(self) -> Self:
         return self

@@ -6,7 +6,7 @@ import difflib
 import inspect
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
 import attrs
@@ -268,12 +268,20 @@ def split_options(
     arguments: list[dict[str, Any]] = [{} for _ in kinds]
     for name, value in (options if group is None else {**options, "group": group}).items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "the docstring of the class lists its settings"
-            raise ConfigurationError(f"there is no setting {name!r}; {hint}")
+            raise ConfigurationError(f"there is no setting {name!r}; {_hint(name, known, kinds)}")
         arguments[known[name]][name] = value
     for kind, named in zip(kinds, arguments, strict=True):
         for field in attrs.fields(kind):
             if field.default is attrs.NOTHING and field.name not in named:
                 raise ConfigurationError(f"{field.name} is missing; pass it as a keyword")
     return arguments
+
+
+def _hint(name: str, known: Iterable[str], kinds: Iterable[type[attrs.AttrsInstance]]) -> str:
+    """Return the advice of the error for an unknown setting."""
+    for kind in kinds:
+        call: str | None = getattr(kind, "ARGUMENTS_OF_CALLS", {}).get(name)
+        if call is not None:
+            return f"it is an argument of a call: {call}"
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else "the docstring of the class lists its settings"

@@ -112,10 +112,10 @@ class UndeliveredPolls(Undelivered[ReceivedMessage]):
         super().__init__(check_open)
         self._consumer = consumer
 
-    async def poll(self, max_messages: int, timeout: Duration | None) -> list[ReceivedMessage]:
+    async def poll(self, max_messages: int, wait: Duration) -> list[ReceivedMessage]:
         """Return undelivered messages, or those of a poll."""
         taken = self.take(max_messages)
-        return taken or await self._consumer.poll(max_messages=max_messages, timeout=timeout)
+        return taken or await self._consumer.poll(max_messages=max_messages, wait=wait)
 
     async def next_message(self) -> list[ReceivedMessage]:
         """Return an undelivered message, or the next one of the consumer, in a list."""

@@ -251,7 +251,7 @@ class Relay(Member):
     async def _read_buffer(self, nursery: trio.Nursery) -> None:
         while True:
             await self._follow_assignment(nursery)
-            messages = await self._consumer.poll(max_messages=READ_BATCH, timeout=POLL_SECONDS)
+            messages = await self._consumer.poll(max_messages=READ_BATCH, wait=POLL_SECONDS)
             revoked = {
                 queue
                 for is_assigned, queues in self._assignment_changes

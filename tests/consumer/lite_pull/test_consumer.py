@@ -77,7 +77,10 @@ async def committed(client: Client, group: str = "g", queue: MessageQueue = QUEU
     ("options", "text"),
     [
         ({"commit_interval": 0}, "commit_interval is 0; it must be above 0"),
-        ({"poll_timeout": -1}, "poll_timeout is -1; it must be 0 or more"),
+        (
+            {"poll_timeout": 7},
+            "there is no setting 'poll_timeout'; it is an argument of a call: poll(wait=...)",
+        ),
         ({"consume_max_span": 0}, "consume_max_span is 0"),
         ({"pull_batch_size": 2000}, "pull_batch_size is 2000; it must be from 1 to 1024"),
         ({"pull_hold": 40.0}, "pull_timeout is 30 s; it must be longer than pull_hold"),
@@ -105,7 +108,7 @@ async def test_methods_raise_closed_error_outside_of_the_async_with_block(addres
         with pytest.raises(ClosedError, match="async with LitePullConsumer"):
             await call()
     async with consumer:
-        assert await consumer.poll(timeout=0) == []
+        assert await consumer.poll(wait=0) == []
     with pytest.raises(ClosedError):
         await consumer.poll()
 
@@ -117,10 +120,13 @@ async def test_poll_refuses_invalid_arguments_and_missing_subscriptions(client: 
         consumer.subscribe("T")
         with pytest.raises(ConfigurationError, match="max_messages is 0; it must be 1 or more"):
             await consumer.poll(max_messages=0)
-        with pytest.raises(ConfigurationError, match="timeout is -1; it must be 0 or more"):
-            await consumer.poll(timeout=-1)
-        with pytest.raises(ConfigurationError, match="timeout is nan; it must be 0 or more"):
-            await consumer.poll(timeout=math.nan)
+        with pytest.raises(ConfigurationError, match="wait is -1; it must be 0 or more"):
+            await consumer.poll(wait=-1)
+        with pytest.raises(ConfigurationError, match="wait is nan; it must be 0 or more"):
+            await consumer.poll(wait=math.nan)
+        nothing: Any = None
+        with pytest.raises(ConfigurationError, match="wait is None; it must be a number of seconds"):
+            await consumer.poll(wait=nothing)
 
 
 async def test_subscribe_and_assign_exclude_each_other(client: Client, fill: Fill) -> None:
@@ -232,22 +238,22 @@ async def test_polled_messages_that_are_put_back_are_polled_again(client: Client
         assert await committed(client, queue=OTHER) == 2, "the messages that were not put back"
 
 
-async def test_poll_waits_until_its_timeout(
+async def test_poll_waits_as_long_as_it_is_told(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 1)
-    async with consumer_of(client, poll_timeout=7) as consumer:
+    async with consumer_of(client) as consumer:
         consumer.subscribe("T")
         await poll_all(consumer, 1)
         start = trio.current_time()
-        assert await consumer.poll(timeout=3) == []
+        assert await consumer.poll(wait=3) == []
         assert trio.current_time() - start == pytest.approx(3, abs=0.2)
         assert await consumer.poll() == []
-        assert trio.current_time() - start == pytest.approx(10, abs=0.2)
-        assert await consumer.poll(timeout=0) == []
+        assert trio.current_time() - start == pytest.approx(8, abs=0.2)
+        assert await consumer.poll(wait=0) == []
         async with trio.open_nursery() as nursery:
             nursery.start_soon(fill, "T", 1)
-            assert numbers(await consumer.poll(timeout=math.inf)) == [0]
+            assert numbers(await consumer.poll(wait=math.inf)) == [0]
 
 
 async def test_async_for_returns_and_acknowledges_messages(client: Client, fill: Fill) -> None:
@@ -358,7 +364,7 @@ async def test_poll_returns_no_message_of_queues_that_are_being_revoked(client: 
             if queues == [OTHER]:
                 return
             assert consumer.assignment == [QUEUE]
-            assert await consumer.poll(timeout=0) == []
+            assert await consumer.poll(wait=0) == []
             with pytest.raises(ConfigurationError, match="already running"):
                 await consumer.assign([QUEUE])
             await consumer.commit()
@@ -514,9 +520,9 @@ async def test_a_paused_queue_keeps_its_position(
             assert {message.queue_id for message in messages} == {1}
             polled += numbers(messages)
         await fill("T", 4, first=20)
-        messages = await consumer.poll(timeout=10)
+        messages = await consumer.poll(wait=10)
         assert numbers(messages) == [21, 23]
-        assert await consumer.poll(timeout=10) == []
+        assert await consumer.poll(wait=10) == []
         consumer.resume([QUEUE])
         polled += await poll_all(consumer, 22 - len(polled))
         assert sorted(polled) == [*range(21), 22]
@@ -529,9 +535,9 @@ async def test_pause_without_arguments_pauses_all_queues(
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE, OTHER])
         consumer.pause()
-        assert await consumer.poll(timeout=10) == []
+        assert await consumer.poll(wait=10) == []
         await consumer.seek(QUEUE, 5)
-        assert await consumer.poll(timeout=10) == []
+        assert await consumer.poll(wait=10) == []
         consumer.resume()
         assert sorted(await poll_all(consumer, 15)) == sorted([*range(1, 20, 2), *range(10, 20, 2)])
 
@@ -639,9 +645,7 @@ async def test_members_share_the_queues_and_continue_at_each_others_offsets(
     async with consumer_of(address) as first:
         first.subscribe("T")
         polled = await poll_all(first, 20)
-        polled += numbers(
-            await first.poll(max_messages=1, timeout=0)
-        )  # acknowledges the messages polled before
+        polled += numbers(await first.poll(max_messages=1, wait=0))  # acknowledges the messages polled before
         async with consumer_of(address) as second:
             second.subscribe("T")
             while len(second.assignment) != 1 or len(first.assignment) != 1:
@@ -649,12 +653,12 @@ async def test_members_share_the_queues_and_continue_at_each_others_offsets(
             assert {*first.assignment, *second.assignment} == {QUEUE, OTHER}
             await fill("T", 20, first=40)
             for member in (first, second):
-                while messages := await member.poll(timeout=30):
+                while messages := await member.poll(wait=30):
                     polled += numbers(messages)
                     assert {message.queue for message in messages} <= {*member.assignment}
         while len(first.assignment) != 2:
             await trio.sleep(0.5)
-        while messages := await first.poll(timeout=30):
+        while messages := await first.poll(wait=30):
             polled += numbers(messages)
     assert set(polled) == set(range(60))
     assert [await committed(client, queue=queue) for queue in (QUEUE, OTHER)] == [30, 30]
@@ -666,7 +670,7 @@ async def test_closing_ends_a_waiting_poll(address: str, broker: EmbeddedBroker,
 
     async def poll(consumer: LitePullConsumer) -> None:
         with pytest.raises(ClosedError) as caught:
-            await consumer.poll(timeout=math.inf)
+            await consumer.poll(wait=math.inf)
         errors.append(caught.value)
 
     async with trio.open_nursery() as nursery:
@@ -697,7 +701,7 @@ async def test_a_poll_sees_changes_made_during_its_first_checkpoint(
 
         monkeypatch.setattr(trio.lowlevel, "checkpoint", change_and_checkpoint)
         with trio.fail_after(100), pytest.raises(error):
-            await consumer.poll(timeout=math.inf)
+            await consumer.poll(wait=math.inf)
 
 
 async def test_start_runs_the_consumer_in_a_given_nursery(client: Client, fill: Fill) -> None:

@@ -216,7 +216,7 @@ async def test_messages_pulled_during_a_pause_are_kept() -> None:
         await hold_first.received.wait()
         consumer.pause([QUEUE])
         answer_pull(*hold_first.first)
-        assert await consumer.poll(timeout=0.1) == []
+        assert await consumer.poll(wait=0.1) == []
         assert broker.pulled == [(0, 0)]
         consumer.resume([QUEUE])
         assert await offsets_of(consumer, 40) == list(range(40))
@@ -399,7 +399,7 @@ async def test_failed_requests_are_retried(
         consumer_of(cluster.address) as consumer,
     ):
         await consumer.assign([QUEUE])
-        assert await consumer.poll(timeout=5) == []
+        assert await consumer.poll(wait=5) == []
         assert await offsets_of(consumer, 10) == list(range(10))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
@@ -463,7 +463,7 @@ async def test_a_cancelled_poll_loses_no_message(client: Client, fill: Fill) -> 
 
         async def poll() -> None:
             polled.extend(
-                [int(message.body) for message in await consumer.poll(max_messages=1, timeout=math.inf)]
+                [int(message.body) for message in await consumer.poll(max_messages=1, wait=math.inf)]
             )
 
         async def check() -> None:

@@ -211,13 +211,13 @@ class Assignment:
         return await self._starts.of(queue) if position is None else position
 
     async def poll(
-        self, max_messages: int, timeout: float, check: Callable[[], None], *, yields: bool = True
+        self, max_messages: int, wait: float, check: Callable[[], None], *, yields: bool = True
     ) -> list[ReceivedMessage]:
-        """Acknowledge the messages of the previous poll, and return the next ones, or none after a timeout.
+        """Acknowledge the messages of the previous poll, and return the next ones, or none after ``wait``.
 
         Args:
             max_messages: maximum number of messages.
-            timeout: seconds to wait for the first message.
+            wait: seconds to wait for the first message.
             check: called after each wait. It raises an error if no messages can come.
             yields: whether to let other tasks run first.
 
@@ -236,7 +236,7 @@ class Assignment:
                 check()  # a change during the checkpoint woke no poll
             else:
                 await trio.lowlevel.checkpoint_if_cancelled()
-            return await self.buffer.poll(max_messages, timeout, check)
+            return await self.buffer.poll(max_messages, wait, check)
         finally:
             self._is_polling = False
 

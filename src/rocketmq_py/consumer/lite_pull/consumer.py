@@ -13,7 +13,7 @@ from rocketmq_py.arguments import (
     check_instance,
     check_instances,
     check_integer,
-    check_timeout,
+    check_wait,
     optional,
 )
 from rocketmq_py.callables import check_methods
@@ -190,15 +190,15 @@ class LitePullConsumer(GroupConsumer):
         self,
         *,
         max_messages: int = DEFAULT_MAX_MESSAGES,
-        timeout: Duration | None = None,
+        wait: Duration = 5.0,
     ) -> list[ReceivedMessage]:
-        """Return the next messages, or an empty list after a timeout. Acknowledges the previous poll.
+        """Return the next messages, or none after ``wait``. Acknowledges the previous poll.
 
         Args:
             max_messages: maximum number of messages. Messages of one queue are in order, and the queues are
                 served round robin.
-            timeout: seconds to wait for the first message. None uses ``poll_timeout``, 0 returns buffered
-                messages only, and ``math.inf`` waits without a limit.
+            wait: seconds to wait for the first message. 0 returns buffered messages only, and ``math.inf``
+                waits without a limit (pollTimeoutMillis).
 
         Raises:
             ConfigurationError: an argument is invalid, nothing is subscribed or assigned, or another task is
@@ -209,11 +209,9 @@ class LitePullConsumer(GroupConsumer):
         Other broker errors are logged and retried in the background. When cancelled, no message is lost.
         """
         max_messages = check_integer(max_messages, "max_messages", lowest=1)
-        timeout = check_timeout(timeout)
-        if timeout is None:
-            timeout = self._settings.poll_timeout
+        wait = check_wait(wait)
         self._check_polling()
-        return await self._queues.poll(max_messages, timeout, self._check_usable)
+        return await self._queues.poll(max_messages, wait, self._check_usable)
 
     def __aiter__(self) -> Self:
         return self

@@ -58,14 +58,14 @@ class PollBuffer:
         """Wake up waiting polls."""
         self._changed.unpark_all()
 
-    async def poll(self, count: int, timeout: float, check: Callable[[], None]) -> list[ReceivedMessage]:
-        """Return at most ``count`` messages, or none after ``timeout`` seconds. When cancelled, none is lost.
+    async def poll(self, count: int, wait: float, check: Callable[[], None]) -> list[ReceivedMessage]:
+        """Return at most ``count`` messages, or none after ``wait`` seconds. When cancelled, none is lost.
 
         ``check`` is called after each wait. It raises an error if no messages can come.
         """
         started = trio.current_time()
         batches = self.take(count)
-        with trio.move_on_after(timeout):
+        with trio.move_on_after(wait):
             while not batches:
                 await self._changed.park()
                 check()

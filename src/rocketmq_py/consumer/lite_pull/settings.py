@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import attrs
 
 from rocketmq_py.allocation import AllocateStrategy, allocate_averagely
-from rocketmq_py.arguments import BYTES, Duration, flag, not_negative, positive, seconds
+from rocketmq_py.arguments import BYTES, Duration, flag, positive, seconds
 from rocketmq_py.client.settings import ClientOptions, trace_topic
 from rocketmq_py.consumer.settings import (
     PushConsumerSettings,
@@ -25,7 +28,6 @@ class LitePullConsumerSettings:
         auto_commit: periodically commit acknowledged messages. The next poll acknowledges the messages that
             the previous one returned. If False, only ``commit()`` commits (autoCommit).
         commit_interval: seconds between two of these commits (autoCommitIntervalMillis).
-        poll_timeout: default seconds for which a poll waits for the first message (pollTimeoutMillis).
         pull_batch_size: messages requested per pull. Brokers return about 32 (pullBatchSize, which is 10 in
             Java).
         pull_threshold_for_all: pause pulling while all queues together have more unacknowledged messages than
@@ -52,10 +54,12 @@ class LitePullConsumerSettings:
         close_timeout: maximum seconds for closing.
     """
 
+    # Settings of Java's consumer that are arguments here. The error for an unknown setting names the call.
+    ARGUMENTS_OF_CALLS: ClassVar[Mapping[str, str]] = {"poll_timeout": "poll(wait=...)"}
+
     group: str = attrs.field(converter=check_group)
     auto_commit: bool = attrs.field(default=True, validator=flag)
     commit_interval: float = attrs.field(default=5.0, converter=seconds, validator=positive)
-    poll_timeout: float = attrs.field(default=5.0, converter=seconds, validator=not_negative)
     pull_batch_size: int = 32
     pull_threshold_for_all: int = attrs.field(default=10_000, validator=positive)
     pull_threshold_for_queue: int = 1000
@@ -93,15 +97,14 @@ class LitePullConsumerSettings:
 class LitePullConsumerOptions(ClientOptions, total=False):
     """Settings of a LitePullConsumer, with those of ClientOptions. Made by ``make apis``.
 
-    Defaults: auto_commit=True, commit_interval=5.0, poll_timeout=5.0, pull_batch_size=32,
-    pull_threshold_for_all=10000, pull_threshold_for_queue=1000, pull_threshold_size_for_queue=104857600,
-    consume_max_span=2000, consume_from=Position.latest, allocate=allocate_averagely, rebalance_interval=20.0,
-    pull_hold=20.0, pull_timeout=30.0, trace=False, close_timeout=5.0.
+    Defaults: auto_commit=True, commit_interval=5.0, pull_batch_size=32, pull_threshold_for_all=10000,
+    pull_threshold_for_queue=1000, pull_threshold_size_for_queue=104857600, consume_max_span=2000,
+    consume_from=Position.latest, allocate=allocate_averagely, rebalance_interval=20.0, pull_hold=20.0,
+    pull_timeout=30.0, trace=False, close_timeout=5.0.
     """
 
     auto_commit: bool
     commit_interval: Duration
-    poll_timeout: Duration
     pull_batch_size: int
     pull_threshold_for_all: int
     pull_threshold_for_queue: int

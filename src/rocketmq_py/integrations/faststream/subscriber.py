@@ -243,7 +243,7 @@ class RocketMQSubscriber(SubscriberUsecase[RawMessage]):
             RocketMQError: as ``LitePullConsumer.poll``.
         """
         puller = await self._open_puller()
-        messages = await puller.poll(max_messages=1, timeout=timeout)
+        messages = await puller.poll(max_messages=1, wait=timeout)
         return await self._parse(messages[0]) if messages else None
 
     async def __aiter__(self) -> AsyncIterator[RocketMQMessage]:
