@@ -124,7 +124,7 @@ def calls_with_timedeltas(client: Client) -> None:
             pass
     with client.reader() as reader:
         ranges = [OffsetRange(queue, 0, 1) for queue, (_, end) in reader.offsets("T").items() if end]
-        with reader.pull(ranges, patience=MINUTE) as results:
+        with reader.pull(ranges, retry_timeout=MINUTE) as results:
             assert list(results)
     handled: list[ReceivedMessage] = []
     pushing: PushConsumer = client.push_consumer("push", consume_from="earliest", close_timeout=SECOND)

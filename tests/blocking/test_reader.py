@@ -133,7 +133,7 @@ def test_an_error_ends_a_pull(
 ) -> None:
     monkeypatch.setitem(RETRY_DELAYS, PullState.FAILED, 0.01)  # before the retry
     with client.reader() as reader:
-        chunks = reader.pull([OffsetRange(MessageQueue("T", "broker-z", 0), 0, 1)], patience=0.001)
+        chunks = reader.pull([OffsetRange(MessageQueue("T", "broker-z", 0), 0, 1)], retry_timeout=0.001)
         with pytest.raises(RocketMQError, match="broker-z"):
             list(chunks)
         assert members(client) == 0

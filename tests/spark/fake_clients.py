@@ -92,10 +92,10 @@ class FakeOffsetClient:
 
     @contextmanager
     def pull(
-        self, ranges: Sequence[OffsetRange], *, parallel: int = 1, patience: float = 0.0
+        self, ranges: Sequence[OffsetRange], *, parallel: int = 1, retry_timeout: float = 0.0
     ) -> Iterator[Iterable[PullResult]]:
         assert parallel == len(ranges)
-        assert patience > 0
+        assert retry_timeout > 0
         self.pulls.append(ranges)
         yield map(self._result, ranges)
 

@@ -210,7 +210,7 @@ def test_task_pulls_lazily_and_closes_its_reader(monkeypatch: pytest.MonkeyPatch
         "max_buffered_bytes": 1000,
         "parallel": 2,
         "in_order": True,
-        "patience": 300.0,
+        "retry_timeout": 300.0,
     }
     assert client.pulls == [{"ranges": ranges, **options}]
     assert client.exits == 2

@@ -18,7 +18,11 @@ from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer import PullResult
 from rocketmq_py.consumer.read.message_stream import READER_GROUP
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
-from rocketmq_py.consumer.read.pull_result_stream import DEFAULT_BUFFER, DEFAULT_PARALLEL, DEFAULT_PATIENCE
+from rocketmq_py.consumer.read.pull_result_stream import (
+    DEFAULT_BUFFER,
+    DEFAULT_PARALLEL,
+    DEFAULT_RETRY_TIMEOUT,
+)
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.position import Position
 from rocketmq_py.protocol.subscription import ALL
@@ -103,7 +107,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         max_buffered_bytes: int = DEFAULT_BUFFER,
         parallel: int = DEFAULT_PARALLEL,
         in_order: bool = False,
-        patience: Duration = DEFAULT_PATIENCE,
+        retry_timeout: Duration = DEFAULT_RETRY_TIMEOUT,
         group: str = READER_GROUP,
     ) -> PullResultStream:
         """Open a stream over offset ranges, with messages as brokers store them. Use it in ``async with``.
@@ -115,7 +119,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
             partial(
                 self._target.pull,
                 ranges, tags=tags, sql=sql, max_buffered_bytes=max_buffered_bytes, parallel=parallel,
-                in_order=in_order, patience=patience, group=group,
+                in_order=in_order, retry_timeout=retry_timeout, group=group,
             )
         )  # fmt: skip
         return PullResultStream(opened, opened.next_batch, self)

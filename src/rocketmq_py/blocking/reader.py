@@ -19,7 +19,11 @@ from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer.read import message_stream, pull_result_stream
 from rocketmq_py.consumer.read.message_stream import READER_GROUP
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
-from rocketmq_py.consumer.read.pull_result_stream import DEFAULT_BUFFER, DEFAULT_PARALLEL, DEFAULT_PATIENCE
+from rocketmq_py.consumer.read.pull_result_stream import (
+    DEFAULT_BUFFER,
+    DEFAULT_PARALLEL,
+    DEFAULT_RETRY_TIMEOUT,
+)
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.position import Position
 from rocketmq_py.protocol.subscription import ALL
@@ -106,7 +110,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         max_buffered_bytes: int = DEFAULT_BUFFER,
         parallel: int = DEFAULT_PARALLEL,
         in_order: bool = False,
-        patience: Duration = DEFAULT_PATIENCE,
+        retry_timeout: Duration = DEFAULT_RETRY_TIMEOUT,
         group: str = READER_GROUP,
     ) -> PullResultStream:
         """Open a stream over offset ranges, with messages as brokers store them, and start pulling.
@@ -122,7 +126,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
             max_buffered_bytes=max_buffered_bytes,
             parallel=parallel,
             in_order=in_order,
-            patience=patience,
+            retry_timeout=retry_timeout,
             group=group,
         )
         return PullResultStream(pulling, self)

@@ -53,7 +53,7 @@ class OffsetClient(Protocol):
         """Commit offsets of a consumer group."""
 
     def pull(
-        self, ranges: Sequence[OffsetRange], *, parallel: int = ..., patience: float = ...
+        self, ranges: Sequence[OffsetRange], *, parallel: int = ..., retry_timeout: float = ...
     ) -> AbstractContextManager[Iterable[PullResult]]:
         """Return a stream of the undecoded messages of offset ranges."""
 

@@ -81,7 +81,7 @@ class SizeLimit:
         """Pull samples from a batch and return their bytes per offset, ``expected`` if all are lost."""
         length = min(int(MAX_SAMPLE_BYTES / expected), MAX_SAMPLE_OFFSETS) if expected else 1
         ranges = sample_ranges(starts, shares, max(length, 1))
-        with self._client.pull(ranges, parallel=len(ranges), patience=BROKER_PATIENCE) as results:
+        with self._client.pull(ranges, parallel=len(ranges), retry_timeout=BROKER_PATIENCE) as results:
             sampled = bytes_per_offset(results)
         return expected if sampled is None else sampled
 

@@ -67,7 +67,7 @@ def read_ranges(
             max_buffered_bytes=max_buffered_bytes,
             parallel=parallel,
             in_order=True,
-            patience=BROKER_PATIENCE,
+            retry_timeout=BROKER_PATIENCE,
         ) as results,
     ):
         remaining = without_losses(results, fail=fail_on_data_loss)

@@ -119,7 +119,7 @@ async def test_in_order_raises_an_error_after_the_ranges_before(client: Client, 
     async with Reader(client) as reader:
 
         async def read() -> None:
-            async with reader.pull(ranges, in_order=True, patience=1) as results:
+            async with reader.pull(ranges, in_order=True, retry_timeout=1) as results:
                 async for result in results:
                     got.append(result)  # noqa: PERF401  # the results before the error count
 
@@ -172,7 +172,7 @@ async def test_invalid_arguments_and_a_closed_reader_are_rejected(client: Client
             OffsetRange(QUEUE, start, end)
     async with Reader(client) as reader:
         for name, bound in (
-            ("parallel", "1 or more"), ("max_buffered_bytes", "1 or more"), ("patience", "above 0"),
+            ("parallel", "1 or more"), ("max_buffered_bytes", "1 or more"), ("retry_timeout", "above 0"),
         ):  # fmt: skip
             with pytest.raises(ConfigurationError, match=f"{name} is 0; it must be {bound}"):
                 reader.pull([OffsetRange(QUEUE, 0, 1)], **{name: 0})  # type: ignore[arg-type]
@@ -378,12 +378,12 @@ async def test_error_is_raised_after_the_results_before_it() -> None:
             await results.next_batch()
 
 
-async def test_unavailable_broker_is_an_error_after_patience(jumping_clock: object) -> None:
+async def test_unavailable_broker_is_an_error_after_the_retry_timeout(jumping_clock: object) -> None:
     broker = Broker((FOUND, 4, 0, 9, messages(2, 3)))
     async with (
         scripted_cluster(broker, queues=1) as cluster,
         Reader(cluster.address) as reader,
-        reader.pull([OffsetRange(QUEUE, 2, 8)], patience=20) as results,
+        reader.pull([OffsetRange(QUEUE, 2, 8)], retry_timeout=20) as results,
     ):
         assert (await anext(results)).next == 4
         cluster.brokers["broker-a"].stop()

@@ -242,7 +242,7 @@ class BoundedRetry:
         client: the client that sends the requests.
         puller: pulls from the queue.
         retry: decides when to retry.
-        patience: seconds without an answer after which the error is raised.
+        retry_timeout: seconds without an answer after which the error is raised.
         has_gaps: see LossCheck.
 
     Attributes:
@@ -255,13 +255,13 @@ class BoundedRetry:
         puller: QueuePuller,
         retry: PullRetry,
         *,
-        patience: float,
+        retry_timeout: float,
         has_gaps: bool,
     ) -> None:
         self._client = client
         self._queue = puller.queue
         self._retry = retry
-        self._patience = patience
+        self._retry_timeout = retry_timeout
         self._failing_since: float | None = None
         loss = LossCheck(puller, has_gaps=has_gaps)
         self.found: Final = loss.found
@@ -271,7 +271,7 @@ class BoundedRetry:
         """Return True if an error means that the queue was deleted. Otherwise wait until the next try.
 
         Raises:
-            RocketMQError: ``error``, if it is not retriable or ``patience`` is exhausted.
+            RocketMQError: ``error``, if it is not retriable or ``retry_timeout`` is exhausted.
         """
         if error.queue_gone:
             return True
@@ -285,9 +285,9 @@ class BoundedRetry:
             self._failing_since = now
         if isinstance(error, NoQueueError) and await _is_deleted(self._client, self._queue):
             return True
-        if now - self._failing_since >= self._patience:
+        if now - self._failing_since >= self._retry_timeout:
             raise error
-        with trio.move_on_at(self._failing_since + self._patience):
+        with trio.move_on_at(self._failing_since + self._retry_timeout):
             await self._retry.wait(self._retry.failed(error))
         return False
 

@@ -245,7 +245,11 @@ class MessageStream(MessageIterator, Lifespan):
         """Read a queue up to ``end``. Lost offsets are logged and skipped."""
         offset = self._next_offsets[puller.queue]
         bounded = BoundedRetry(
-            self._client, puller, retry, patience=PATIENCE_SECONDS, has_gaps=is_filtered(self._subscription)
+            self._client,
+            puller,
+            retry,
+            retry_timeout=PATIENCE_SECONDS,
+            has_gaps=is_filtered(self._subscription),
         )
         while offset < end:
             try:

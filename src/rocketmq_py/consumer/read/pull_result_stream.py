@@ -30,7 +30,7 @@ from rocketmq_py.remoting.nurseries import open_nursery
 
 DEFAULT_BUFFER = 32 * 1024 * 1024
 DEFAULT_PARALLEL = 8
-DEFAULT_PATIENCE = 60.0
+DEFAULT_RETRY_TIMEOUT = 60.0
 BATCH_BYTES = 512 * 1024
 """Bytes that ``next_batch`` waits for, because a hand-off to another thread takes as long as a pull."""
 
@@ -53,7 +53,7 @@ class PullResultStream(Lifespan):
         parallel: the number of concurrent pulls. They are pulls of different ranges if possible. With fewer
             ranges, and with ``in_order``, several pulls of a range run ahead.
         in_order: whether all results of a range come before those of the next range.
-        patience: seconds without an answer after which a range fails.
+        retry_timeout: seconds without an answer after which a range fails.
         group: the group that pulls.
 
     Raises:
@@ -70,20 +70,20 @@ class PullResultStream(Lifespan):
         max_buffered_bytes: int,
         parallel: int,
         in_order: bool,
-        patience: Duration,
+        retry_timeout: Duration,
         group: str,
     ) -> None:
         super().__init__()
         ranges = check_instances(ranges, "ranges", OffsetRange)
         max_buffered_bytes = check_integer(max_buffered_bytes, "max_buffered_bytes", lowest=1)
         parallel = check_integer(parallel, "parallel", lowest=1)
-        number = check_above_zero(seconds(patience), "patience")
+        number = check_above_zero(seconds(retry_timeout), "retry_timeout")
         check_flag(in_order, "in_order")
         check_group(group)
         version_ms = client.now_ms()
         self._client = client
         self._group = group
-        self._patience = number
+        self._retry_timeout = number
         self._subscriptions = {
             topic: subscription_of(topic, tags, sql, version_ms=version_ms)
             for topic in dict.fromkeys(each.queue.topic for each in ranges)
@@ -108,7 +108,7 @@ class PullResultStream(Lifespan):
         Raises:
             BrokerError: a broker refused a pull.
             NameServerError, ConnectError, ConnectionLostError, RequestTimeoutError, NoQueueError: a range
-                could not be pulled for ``patience`` seconds.
+                could not be pulled for ``retry_timeout`` seconds.
             ClosedError: the stream is not open.
         """
         results = await self._take(1)
@@ -184,7 +184,7 @@ class PullResultStream(Lifespan):
             nursery=self._nursery,
             depth=partial(self._depth, result_queue),
             retry_log=self._retry_log,
-            patience=self._patience,
+            retry_timeout=self._retry_timeout,
             has_gaps=self._has_gaps,
         )
 

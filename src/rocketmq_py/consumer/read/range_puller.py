@@ -37,7 +37,7 @@ class RangePuller:
         nursery: runs pulls ahead.
         depth: returns the number of pulls that may be in progress now.
         retry_log: logs failures.
-        patience: seconds without an answer after which the range fails.
+        retry_timeout: seconds without an answer after which the range fails.
         has_gaps: whether the broker may skip offsets, as it does for filters.
     """
 
@@ -53,7 +53,7 @@ class RangePuller:
         nursery: trio.Nursery,
         depth: Callable[[], int],
         retry_log: RetryLog,
-        patience: float,
+        retry_timeout: float,
         has_gaps: bool,
     ) -> None:
         self._range = offset_range
@@ -76,7 +76,7 @@ class RangePuller:
             client,
             self._puller,
             PullRetry(client, offset_range.queue, retry_log, invalidate_route),
-            patience=patience,
+            retry_timeout=retry_timeout,
             has_gaps=has_gaps,
         )
         self._offset = offset_range.start

@@ -25,7 +25,7 @@ from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.consumer.read.pull_result_stream import (
     DEFAULT_BUFFER,
     DEFAULT_PARALLEL,
-    DEFAULT_PATIENCE,
+    DEFAULT_RETRY_TIMEOUT,
     PullResultStream,
 )
 from rocketmq_py.consumer.read.queue_range import Bounds, QueueRange
@@ -151,7 +151,7 @@ class Reader(Member):
         max_buffered_bytes: int = DEFAULT_BUFFER,
         parallel: int = DEFAULT_PARALLEL,
         in_order: bool = False,
-        patience: Duration = DEFAULT_PATIENCE,
+        retry_timeout: Duration = DEFAULT_RETRY_TIMEOUT,
         group: str = READER_GROUP,
     ) -> PullResultStream:
         """Open a stream of the undecoded messages of offset ranges. Use it as an async context manager.
@@ -174,7 +174,7 @@ class Reader(Member):
                 fewer ranges, and with ``in_order``, several pulls of a range run ahead.
             in_order: return all results of a range before those of the next range. The buffer may then hold
                 one result more. Otherwise only the results of the same range are in order.
-            patience: seconds without an answer after which a range fails.
+            retry_timeout: seconds without an answer after which a range fails.
             group: the group that pulls, for brokers that check permissions.
 
         Raises:
@@ -191,7 +191,7 @@ class Reader(Member):
             max_buffered_bytes=max_buffered_bytes,
             parallel=parallel,
             in_order=in_order,
-            patience=patience,
+            retry_timeout=retry_timeout,
             group=group,
         )
 
