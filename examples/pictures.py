@@ -44,9 +44,9 @@ TOPICS = {
 }
 """The type of each topic, and its messages per second."""
 SESSION = (
-    """rocketmq-py send -v -t Orders --tag paid -k order-7 '{"item": "lamp", "total": 12.5}'""",
+    """rocketmq-py send -v -t Orders --tags paid -k order-7 '{"item": "lamp", "total": 12.5}'""",
     "seq 1 5000 | rocketmq-py send -t Orders",
-    "rocketmq-py tail -t Orders -o earliest -e --tag paid -f '%b/%p@%o  %k  %s\\n'",
+    "rocketmq-py tail -t Orders -o earliest -e --tags paid -f '%b/%p@%o  %k  %s\\n'",
     "rocketmq-py tail -t Orders -G billing -o earliest -c 3",
     "rocketmq-py group describe billing",
 )

@@ -67,7 +67,7 @@ async def test_a_java_consumer_receives_delayed_messages_intact_and_on_time(
             (first,) = await messages_of(java, 1)
             came = core_of(client).now_ms()
             await send_by_command(
-                address, "-t", topic, "--tag", "late", "--delay", "0.7s", "--delay-relay", buffer, "typed"
+                address, "-t", topic, "--tags", "late", "--delay", "0.7s", "--delay-relay", buffer, "typed"
             )
             (second,) = await messages_of(java, 1)
         assert result.queue.topic == buffer

@@ -142,7 +142,7 @@ def test_no_command_shows_the_help() -> None:
     "arguments",
     [
         ["tail", "-t", "T", "-n", ""],
-        ["tail", "-t", "T", "--tag", ""],
+        ["tail", "-t", "T", "--tags", ""],
         ["tail", "-t", "T", "-G", ""],
         ["tail", "-t", ""],
         ["send", "-t", "T", "-n", " ", "x"],

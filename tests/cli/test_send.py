@@ -64,7 +64,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 async def test_send_sets_tag_keys_properties_and_body(receiver: Receiver) -> None:
     ended = await run_cli(
-        *("send", "-n", receiver.address, "-t", "T", "--tag", "red", "-k", "o-1", "--key", "o-2"),
+        *("send", "-n", receiver.address, "-t", "T", "--tags", "red", "-k", "o-1", "--key", "o-2"),
         *("-H", "source=shop", "-H", "formula=a=b", b"h\xffllo"),
     )
     assert (ended.code, ended.out) == (0, b"")
@@ -224,7 +224,7 @@ async def test_progress_is_shown_on_a_terminal(receiver: Receiver, start_cli: St
         (["-t", "T", "-H", "name=", "x"], "neither name nor value may be empty"),
         (["-t", "T", "-H", "TAGS=a", "x"], "property 'TAGS' is set by RocketMQ itself"),
         (["-t", "T", "-k", "a b", "x"], "key 'a b'"),
-        (["-t", "T", "--tag", "a\x01", "x"], "tags"),
+        (["-t", "T", "--tags", "a\x01", "x"], "tags"),
         (["-t", "T", "-c", "0", "x"], "0 is not in the range"),
         (["-t", "T", ""], "the body is empty"),
         (["-t", "T", "-f", os.devnull], "the body is empty"),
@@ -241,7 +241,7 @@ def test_usage_errors(arguments: list[str], error: str) -> None:
 
 
 async def test_a_tag_that_looks_like_a_subscription_is_warned_about(receiver: Receiver) -> None:
-    ended = await run_cli("send", "-n", receiver.address, "-t", "T", "--tag", "A||B", "x")
+    ended = await run_cli("send", "-n", receiver.address, "-t", "T", "--tags", "A||B", "x")
     assert ended.code == 0
     warning, _ = ended.err.splitlines()
     assert warning.startswith(

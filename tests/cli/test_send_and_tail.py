@@ -24,7 +24,7 @@ from rocketmq_py.message import Message, ReceivedMessage
 from tests.behaviours.reading import read_all
 from tests.cli.conftest import Invoke
 
-FIELDS = MessageFields(topic="T", tag="A", keys=("k",), properties={"colour": "green"})
+FIELDS = MessageFields(topic="T", tags="A", keys=("k",), properties={"colour": "green"})
 
 
 async def create(address: str, topic: str, queues: int) -> None:
@@ -147,7 +147,7 @@ def test_output_of_tail_can_be_sent(invoke_with_files: Invoke, threaded_broker: 
     at = ("-n", threaded_broker)
     sent = invoke_with_files(
         *("send", "-t", "Orders", "order {n}", "-c", "3", "--template", "-k", "order-{n}"),
-        *("--tag", "A", "-H", "size=a=b", "--sharding-key", "customer-7", *at),
+        *("--tags", "A", "-H", "size=a=b", "--sharding-key", "customer-7", *at),
     )
     assert sent.code == 0, sent.err
     tailed = invoke_with_files("tail", "-t", "Orders", "-o", "earliest", "-e", "-J", *at)
@@ -201,7 +201,12 @@ def test_tail_filters_by_body_property_and_time(invoke_with_files: Invoke, threa
         (["send", "-t", "T", "--json", "--template"], "--json reads lines of stdin"),
         (["send", "-t", "T", "x", "--rate", "0"], "0.0 is not in the range"),
         (["tail", "-t", "T", "--grep", "("], "'(' is not a regular expression"),
-        (["tail", "-t", "T", "--tag", "A", "--sql", "a = 1"], "give --tag or --sql"),
+        (["tail", "-t", "T", "--tags", "A", "--sql", "a = 1"], "give --tags or --sql"),
+        (
+            ["tail", "-t", "T", "--tag", "A"],
+            "No such option '--tag'. (Did you mean one of: '--lag', '--tags'",
+        ),
+        (["send", "-t", "T", "--tag", "A", "x"], "'--tags'"),
         (["tail", "-t", "T", "-o", "latest", "--since", "1m"], "give -o or --since"),
         (["tail", "-t", "T", "--until", "@99999999999999"], "--until must be a time in the past"),
         (["tail", "-t", "T", "--until", "1m", "-G", "g"], "--until cannot be used with -G"),

@@ -45,7 +45,7 @@ async def test_tail_prints_messages_of_send(address: str) -> None:
 
 
 async def test_output_formats(address: str) -> None:
-    await run_cli("send", "-n", address, "-t", "T", "--tag", "red", "-k", "o-1", "-H", "from=shop", b"\xffx")
+    await run_cli("send", "-n", address, "-t", "T", "--tags", "red", "-k", "o-1", "-H", "from=shop", b"\xffx")
     tail = ("tail", "-n", address, "-t", "T", "-o", "earliest", "-e")
     ended = await run_cli(*tail, "-f", r"%t %b %o %g %k %K %h %S %s\0")
     assert ended.out == b"T broker-a 0 red o-1 3 from=shop 2 \xffx\0"
@@ -70,9 +70,9 @@ async def test_count_and_tags(address: str, producer: Producer) -> None:
     for body, tag in ((b"a", "red"), (b"b", "blue"), (b"c", "red"), (b"d", "green"), (b"e", "red")):
         await producer.send(Message("T", body, tag), queue=QUEUE)
     tail = ("tail", "-n", address, "-t", "T", "-o", "earliest")
-    ended = await run_cli(*tail, "--tag", "red", "-c", "2")
+    ended = await run_cli(*tail, "--tags", "red", "-c", "2")
     assert (ended.code, ended.lines) == (0, [b"a", b"c"])
-    ended = await run_cli(*tail, "--tag", "blue || green", "-e")
+    ended = await run_cli(*tail, "--tags", "blue || green", "-e")
     assert ended.lines == [b"b", b"d"]
 
 

@@ -46,12 +46,12 @@ def contents(folder: Path) -> dict[str, str]:
 def test_commands_get_nul_characters_escaped(invoke: Invoke, threaded_broker: str, tmp_path: Path) -> None:
     trio.run(lambda: send(threaded_broker, "a\0b", "c\0d", "plain%00", tag="red\0"))
     printed = tmp_path / "printed"
-    command = f'echo "$(cat) $ROCKETMQ_MESSAGE_TAG $ROCKETMQ_MESSAGE_KEYS" >> {printed}'
+    command = f'echo "$(cat) $ROCKETMQ_MESSAGE_TAGS $ROCKETMQ_MESSAGE_KEYS" >> {printed}'
     ended = invoke(*tail(threaded_broker, "-x", command))
     assert ended.code == 0
     assert printed.read_text() == "0 red%00 a%00b\n1 red%00 c%00d\n2 red%00 plain%00\n"
     tags, keys = ended.err.splitlines()
-    assert "ROCKETMQ_MESSAGE_TAG has %XX instead of characters" in tags
+    assert "ROCKETMQ_MESSAGE_TAGS has %XX instead of characters" in tags
     assert "ROCKETMQ_MESSAGE_KEYS has %XX instead of characters" in keys
 
 

@@ -69,7 +69,7 @@ def test_file_names_contain_attributes_of_messages(
     invoke: Invoke, threaded_broker: str, tmp_path: Path
 ) -> None:
     trio.run(prepare, threaded_broker)
-    name = str(tmp_path / "{topic}" / "{broker}-{queue}-{tag}-{key}.txt")
+    name = str(tmp_path / "{topic}" / "{broker}-{queue}-{tags}-{key}.txt")
     ended = invoke("tail", "-t", "Payments", "-o", "earliest", "-e", "--to", name, "-n", threaded_broker)
     assert (ended.code, ended.out) == (0, b"")
     (path,) = (path for path in tmp_path.rglob("*") if path.is_file())
@@ -92,7 +92,7 @@ def test_a_command_for_each_message(invoke: Invoke, threaded_broker: str, tmp_pa
     trio.run(prepare, threaded_broker)
     output = tmp_path / "output"
     command = (
-        f'echo "$(cat) $ROCKETMQ_MESSAGE_TOPIC $ROCKETMQ_MESSAGE_TAG $ROCKETMQ_MESSAGE_KEYS" >> {output}'
+        f'echo "$(cat) $ROCKETMQ_MESSAGE_TOPIC $ROCKETMQ_MESSAGE_TAGS $ROCKETMQ_MESSAGE_KEYS" >> {output}'
     )
     tail = ("tail", "-t", "Payments", "-n", threaded_broker)
     ended = invoke(*tail, "-o", "earliest", "-e", "-x", command)
@@ -236,4 +236,4 @@ def test_messages_cannot_choose_their_folder(tag: str, name: str) -> None:
         tags = tag
         message_id = "7F"
 
-    assert compile_name("dir/{tag}")(Tagged()) == f"dir/{name}"  # type: ignore[arg-type]
+    assert compile_name("dir/{tags}")(Tagged()) == f"dir/{name}"  # type: ignore[arg-type]

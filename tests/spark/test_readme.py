@@ -41,7 +41,7 @@ def test_first_job_prints_and_writes_the_output_shown(
     job = job.replace('"Orders"', repr(orders)).replace('"OrderCounts"', repr(counts))
     with Client(broker_address) as client:
         producer = client.producer("shop")
-        for tag, body in re.findall(r'--tag (\w+) "(.+)"', COMMANDS):
+        for tag, body in re.findall(r'--tags (\w+) "(.+)"', COMMANDS):
             producer.send(Message(orders, body.encode(), tags=tag))
 
         read_bodies(client, orders, 3)  # brokers index a message a moment after they acknowledge it

@@ -157,7 +157,7 @@ def _table(group: str, found: DeadLetterListing, letters: Sequence[DeadLetter] |
         Column("MESSAGE ID"),
         Column("ORIGINAL TOPIC"),
         Column("OFFSET MESSAGE ID", wide=True),
-        Column("TAG"),
+        Column("TAGS"),
         Column("KEYS"),
         Column("BODY"),
         Column("REASON"),

@@ -26,7 +26,7 @@ _VALUES: dict[str, Callable[[ReceivedMessage], str]] = {
     "topic": lambda message: message.topic,
     "broker": lambda message: message.broker_name,
     "queue": lambda message: str(message.queue_id),
-    "tag": lambda message: message.tags,
+    "tags": lambda message: message.tags,
     "key": lambda message: message.keys[0] if message.keys else "",
 }
 # A percent sign is escaped only where it would read as an escape, so "100%" stays and no two values collide.

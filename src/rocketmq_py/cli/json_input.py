@@ -68,7 +68,7 @@ def json_message(fields: MessageFields, line: bytes) -> Message:
     # `tail --json` prints the sharding key among the properties.
     stored_key = properties.pop(SHARDING_KEY, "")
     defaults: dict[str, Any] = {
-        "tags": fields.tag,
+        "tags": fields.tags,
         "keys": fields.keys,
         "sharding_key": stored_key or fields.sharding_key,
         "priority": fields.priority,

@@ -8,7 +8,7 @@ r"""Output formats of messages: ``-f FORMAT``, with kcat's letters, and ``--json
 ``%o``         offset in the queue
 ``%T``         store time on the broker, epoch milliseconds, as in ``-o @MS``
 ``%h``         the user's properties: ``name=value,name=value``
-``%g`` ``%i``  tag, message id
+``%g`` ``%i``  tags, message id
 ``%%``         a percent sign
 ============ ===================================================================================
 

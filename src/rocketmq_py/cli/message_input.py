@@ -181,7 +181,7 @@ class MessageFields:
 
     Attributes:
         topic: the topic.
-        tag: the tag.
+        tags: the tag.
         keys: the keys.
         properties: the user's properties.
         delay: seconds until delivery.
@@ -192,7 +192,7 @@ class MessageFields:
     """
 
     topic: str
-    tag: str = ""
+    tags: str = ""
     keys: tuple[str, ...] = ()
     properties: Mapping[str, str] = attrs.field(factory=dict)
     delay: float = 0.0
@@ -206,7 +206,7 @@ class MessageFields:
         return Message(
             self.topic,
             body,
-            self.tag,
+            self.tags,
             self.keys,
             self.properties,
             delay=self.delay,

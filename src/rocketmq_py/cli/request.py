@@ -26,7 +26,7 @@ _GROUP = "CID_RMQ_SYS_REPLIER"
 @click.command
 @topic_option
 @click.argument("body", type=click.UNPROCESSED)
-@click.option("--tag", metavar="TAG", default="", help="Tag of the request.")
+@click.option("--tags", metavar="TAG", default="", help="Tag of the request.")
 @click.option("-k", "--key", "keys", metavar="KEY", multiple=True, help="Key of the request. Repeatable.")
 @click.option(
     "-H", "properties", metavar="NAME=VALUE", callback=checked(parse_property), multiple=True,
@@ -47,7 +47,7 @@ def request(
     access: Access,
     topic: str,
     body: str,
-    tag: str,
+    tags: str,
     keys: tuple[str, ...],
     properties: tuple[tuple[str, str], ...],
     timeout: float,
@@ -68,7 +68,7 @@ def request(
     from rocketmq_py.message import Message
 
     try:
-        message = Message(topic, os.fsencode(body), tag, keys, dict(properties))
+        message = Message(topic, os.fsencode(body), tags, keys, dict(properties))
     except InvalidMessageError as error:
         raise click.UsageError(str(error)) from None
     render_reply = json_line if as_json else render or compile_format(DEFAULT_FORMAT)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     type=InputFile(),
     help="Send the content of FILE as one message (- for stdin).",
 )
-@click.option("--tag", metavar="TAG", default="", help="Tag of the messages.")
+@click.option("--tags", metavar="TAG", default="", help="Tag of the messages.")
 @click.option(
     "-k",
     "--key",
@@ -140,7 +140,7 @@ def send(
     topic: str,
     body: str | None,
     file: IO[bytes] | None,
-    tag: str,
+    tags: str,
     keys: tuple[str, ...],
     properties: tuple[tuple[str, str], ...],
     sharding_key: str,
@@ -207,7 +207,7 @@ def send(
 
     fields = MessageFields(
         topic=topic,
-        tag=tag,
+        tags=tags,
         keys=keys,
         properties=dict(properties),
         delay=delay or 0.0,
@@ -226,8 +226,8 @@ def send(
         make = partial(json_message, fields)
     elif template:
         make = template_messages(fields, rng=random.Random())
-    if "||" in tag:
-        complain(f"a message has one tag: consumers that subscribe to a part of {tag!r} will not receive it")
+    if "||" in tags:
+        complain(f"a message has one tag: consumers that subscribe to a part of {tags!r} will not receive it")
     statistics = SendStatistics(verbose=verbose)
     # A progress line would disturb messages that are typed on the same terminal, and the lines of -v.
     is_typed = single_body is None and is_terminal(sys.stdin)

@@ -264,7 +264,7 @@ def _max_open_files() -> int:
 _VARIABLES: dict[str, Callable[[ReceivedMessage], str]] = {
     "ROCKETMQ_MESSAGE_TOPIC": lambda message: message.topic,
     "ROCKETMQ_MESSAGE_ID": lambda message: message.message_id,
-    "ROCKETMQ_MESSAGE_TAG": lambda message: message.tags,
+    "ROCKETMQ_MESSAGE_TAGS": lambda message: message.tags,
     "ROCKETMQ_MESSAGE_KEYS": lambda message: " ".join(message.keys),
 }
 

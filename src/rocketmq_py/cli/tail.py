@@ -57,8 +57,7 @@ MAX_COMMANDS = 8
 @click.option("-e", "stop_at_end", is_flag=True, help="Stop at the current end of the topic.")
 @click.option("-c", "count", metavar="COUNT", type=click.IntRange(min=1), help="Stop after COUNT messages.")
 @click.option(
-    "--tag",
-    "tags",
+    "--tags",
     metavar="TAGS",
     callback=checked(not_empty),
     help="Only messages with these tags: A, or A || B.",
@@ -89,7 +88,7 @@ MAX_COMMANDS = 8
 @raw_option
 @click.option(
     "--to", "file_name", metavar="FILE", type=click.UNPROCESSED, callback=checked(compile_name),
-    help="Append messages to FILE. Its name may contain {topic}, {broker}, {queue}, {tag} and {key}.",
+    help="Append messages to FILE. Its name may contain {topic}, {broker}, {queue}, {tags} and {key}.",
 )  # fmt: skip
 @click.option(
     "-x", "command", metavar="COMMAND", type=click.UNPROCESSED, callback=checked(not_empty),
@@ -133,7 +132,7 @@ def tail(
     --since sets the start position, as -o does. --until prints the messages stored until then, and exits.
 
     -x runs commands for the messages of a topic one after the other, with ROCKETMQ_MESSAGE_TOPIC, _ID,
-    _TAG and _KEYS in their environment. If one fails, tail exits with 1. With -G the message is
+    _TAGS and _KEYS in their environment. If one fails, tail exits with 1. With -G the message is
     redelivered instead, several commands run at a time, and Ctrl-C leaves them a second to end.
 
     In file names of --to, unsafe characters of messages become %XX, as does NUL in the variables of -x.
@@ -145,7 +144,7 @@ def tail(
       %k keys, separated by spaces    %K their length in bytes, -1 without keys
       %t topic                        %p queue id
       %b broker                       %o offset in the queue
-      %g tag                          %i message id
+      %g tags                         %i message id
       %h properties, as name=value,name=value
       %T store time on the broker in ms, as in -o @MS
       %% a percent sign
@@ -166,7 +165,7 @@ def tail(
     if file_name is not None and command is not None:
         raise click.UsageError("give --to or -x, not both")
     if tags is not None and sql is not None:
-        raise click.UsageError("give --tag or --sql, not both")
+        raise click.UsageError("give --tags or --sql, not both")
     if lag_every is not None and group is None:
         raise click.UsageError("--lag needs -G: only groups have a lag")
     end_option = "--until"
