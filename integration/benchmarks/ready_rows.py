@@ -195,7 +195,7 @@ def ready_batch(rows: int, size: int) -> pa.RecordBatch:
     row = {
         "topic": "topic", "flag": 0, "body": b"x" * size, "properties": properties, "brokerName": "broker-a",
         "queueId": 0, "queueOffset": 0, "bornTimestamp": now, "storeTimestamp": now, "tags": "TagA",
-        "keys": ["order-1000000"], "msgId": "0" * 32,
+        "keys": ["order-1000000"], "messageId": "0" * 32,
     }  # fmt: skip
     return pa.RecordBatch.from_pylist([row] * rows, schema=SOURCE_ARROW_SCHEMA)
 

@@ -82,7 +82,7 @@ def row_of(message: ReceivedMessage, queue: MessageQueue) -> dict[str, Any]:
         "storeTimestamp": _microseconds(message.store_time_ms),
         "tags": message.properties.get("TAGS"),
         "keys": list(message.keys),
-        "msgId": message.message_id,
+        "messageId": message.message_id,
     }
 
 

@@ -94,7 +94,7 @@ def test_row_of_a_java_message() -> None:
             "storeTimestamp": 1_700_000_000_001_000,
             "tags": "A",
             "keys": ["k1"],
-            "msgId": "0A00000200002A9F0000001CBE991A14",
+            "messageId": "0A00000200002A9F0000001CBE991A14",
         }
     ]
 
@@ -326,9 +326,9 @@ def test_message_id_is_the_senders_or_else_the_brokers() -> None:
         stored(1),
         stored(2, properties=b"UNIQ_KEY\x01\x02", store_address=V6),
     )
-    assert first["msgId"] == "ID-0"
-    assert second["msgId"] == (V4 + (1001).to_bytes(8, "big")).hex().upper()
-    assert third["msgId"] == (V6 + (1002).to_bytes(8, "big")).hex().upper()
+    assert first["messageId"] == "ID-0"
+    assert second["messageId"] == (V4 + (1001).to_bytes(8, "big")).hex().upper()
+    assert third["messageId"] == (V6 + (1002).to_bytes(8, "big")).hex().upper()
 
 
 def test_last_value_of_a_duplicate_property_wins() -> None:

@@ -30,7 +30,7 @@ def test_arrow_schema_is_the_one_spark_derives(spark: SparkSession) -> None:
 def test_columns_of_the_jvm_connector_come_first() -> None:
     assert SOURCE_ARROW_SCHEMA.names == [
         "topic", "flag", "body", "properties", "brokerName", "queueId", "queueOffset", "bornTimestamp",
-        "storeTimestamp", "tags", "keys", "msgId",
+        "storeTimestamp", "tags", "keys", "messageId",
     ]  # fmt: skip
 
 

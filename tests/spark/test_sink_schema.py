@@ -54,7 +54,7 @@ def test_columns_of_the_source_are_accepted() -> None:
     columns = (
         "topic string, flag integer, body binary, properties map, brokerName string, queueId integer, "
         "queueOffset long, bornTimestamp timestamp, storeTimestamp timestamp, tags string, keys string, "
-        "msgId string"
+        "messageId string"
     )
     indexes = sink_column_indexes(schema(columns), None)
     assert set(indexes) == {"topic", "flag", "body", "properties", "tags", "keys"}
@@ -125,6 +125,7 @@ def test_types_of_queues() -> None:
         ),
         ("topic string, body string, Tags string, tags string", ["tags: duplicate column"]),
         ("topic string, body string, tagss string", ["tagss: unknown column; did you mean tags?"]),
+        ("topic string, body string, msgId string", ["msgId: unknown column; did you mean messageId?"]),
         ("topic string, body string, nothing_like_it string", ["nothing_like_it: unknown column"]),
         (
             "topic string, value string, key string",

@@ -23,7 +23,7 @@ SOURCE_ARROW_SCHEMA = pa.schema(
         ("storeTimestamp", TIMESTAMP),
         ("tags", pa.string()),
         ("keys", STRING_LIST),
-        ("msgId", pa.string()),
+        ("messageId", pa.string()),
     ]
 )
 """The Arrow schema that Spark derives from ``schema.SOURCE_SCHEMA``. All columns are nullable."""

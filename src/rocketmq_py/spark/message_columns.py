@@ -187,7 +187,7 @@ class _Columns:
                 return self.properties.column(TAGS)
             case "keys":
                 return key_lists(self.properties.column(KEYS))
-            case "msgId":
+            case "messageId":
                 return _message_ids(self.properties.column(UNIQUE_KEY), messages, sections)
         raise AssertionError(f"{name} is not a column")
 

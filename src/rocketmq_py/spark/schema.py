@@ -39,7 +39,7 @@ _SOURCE_DDL: Mapping[str, str] = {
     "storeTimestamp": "TIMESTAMP",
     "tags": "STRING",
     "keys": "ARRAY<STRING>",
-    "msgId": "STRING",
+    "messageId": "STRING",
 }
 """The types of the source's columns in DDL. ``arrow_schema`` has them in Arrow.
 
@@ -50,7 +50,7 @@ _SOURCE_DDL: Mapping[str, str] = {
 - ``bornTimestamp``, ``storeTimestamp``: when it was sent, by the sender's clock, and stored, by the broker's,
   in milliseconds. Null for a time outside of Spark's range.
 - ``tags``: the tag, null without one. ``keys``: the business keys, an empty array without one.
-- ``msgId``: the sender's message id (UNIQ_KEY), or else the broker's.
+- ``messageId``: the sender's message id (UNIQ_KEY), or else the broker's.
 
 All but the last three have the names of the old JVM connector, where ``properties`` is JSON.
 """
@@ -166,7 +166,14 @@ SINK_COLUMNS: Mapping[str, SinkColumn] = {
 - ``priority``: the priority in a topic of type PRIORITY, for brokers from 5.4.0 on.
 - ``rowId``: unique within its batch. The message's stamp contains it instead of the row's number.
 """
-IGNORED_SINK_COLUMNS = ("brokerName", "queueId", "queueOffset", "bornTimestamp", "storeTimestamp", "msgId")
+IGNORED_SINK_COLUMNS = (
+    "brokerName",
+    "queueId",
+    "queueOffset",
+    "bornTimestamp",
+    "storeTimestamp",
+    "messageId",
+)
 """Source columns that describe the message as read. Ignored, so that a DataFrame can be written as read."""
 _OTHER_NAMES = {"value": "body", "key": "keys", "headers": "properties", "partition": "queue", "tag": "tags"}
 """Column names of other sinks, and the column to suggest instead."""

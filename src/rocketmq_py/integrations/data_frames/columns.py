@@ -17,7 +17,7 @@ _SPARK_NAMES: Final[Mapping[str, str]] = {
     "queue_offset": "queueOffset",
     "born_time": "bornTimestamp",
     "store_time": "storeTimestamp",
-    "message_id": "msgId",
+    "message_id": "messageId",
     "sharding_key": "shardingKey",
     "delay_level": "delayLevel",
     "deliver_at": "deliverAt",
