@@ -302,6 +302,12 @@ def test_a_topic_that_does_not_exist(check: Check, broker: TestBroker) -> None:
     assert "Similar topics exist: Orders" in value["advice"]
 
 
+def test_the_topics_are_listed_once(check: Check, broker: TestBroker) -> None:
+    broker.create_topic("tenant%Ordrs2")
+    assert check(broker.name_server_address, "-t", "Ordrs")["failed"] == "route"
+    assert len(broker.requests("GET_ALL_TOPIC_LIST_FROM_NAMESERVER")) == 1
+
+
 @pytest.mark.parametrize("name", ["alibaba-4", "tencent-4"])
 def test_a_missing_namespace_on_a_service(check: Check, name: str) -> None:
     with run_broker(profile=name, topics=["Orders"]) as broker:

@@ -47,6 +47,7 @@ class TopicSteps:
         self._sends = sends
         self._full_name = self._client.namespace.wrap_topic(topic or DEFAULT_TOPIC)
         self._route: Route | None = None
+        self._listed: Sequence[str] | None = None  # all topics, after the first request for them
 
     def _found(self) -> dict[str, Command]:
         """Return the answers of the name servers that know the topic."""
@@ -86,8 +87,10 @@ class TopicSteps:
 
     async def _listed_topics(self) -> Sequence[str]:
         """Return all topics, or none if the service does not list them."""
-        answer = await self._servers.query(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        return () if answer is None else TopicList.decode(answer.body).topic_list
+        if self._listed is None:
+            answer = await self._servers.query(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+            self._listed = () if answer is None else TopicList.decode(answer.body).topic_list
+        return self._listed
 
     async def check_route(self) -> str:
         """Check that all name servers know the topic, and that it has queues."""
