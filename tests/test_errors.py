@@ -239,6 +239,7 @@ ARGUMENTS: dict[str, Any] = {
     "text": "text",
     "timeout": 3.0,
     "topic": "T",
+    "topics": ["T"],
     "total": 2,
 }
 """An argument for each parameter of the constructors of errors."""

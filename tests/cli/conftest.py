@@ -20,9 +20,23 @@ from rocketmq_py import Client, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli import main
 from rocketmq_py.client import core_of
+from rocketmq_py.testing import TestBroker
 from tests.cli.command import ENVIRONMENT, Ended, Running, start_command
 
 StartCli = Callable[..., Awaitable[Running]]
+
+
+def options_of(broker: TestBroker, *, without: str = "") -> list[str]:
+    """Return the options with which commands connect to a broker with a profile."""
+    settings = broker.client_options
+    keys = settings.get("credentials")
+    options = {
+        "keys": [] if keys is None else ["--access-key", keys.access_key, "--secret-key", keys.secret_key],
+        "namespace": ["--namespace", settings["namespace"]] if "namespace" in settings else [],
+        "namespace_v2": ["--namespace-v2", settings["namespace_v2"]] if "namespace_v2" in settings else [],
+        "tls": ["--insecure"] if "tls" in settings else [],
+    }
+    return [word for name, words in options.items() if name != without for word in words]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from rocketmq_py.admin.connection.consoles import (
 from rocketmq_py.broker.profiles import PROFILES
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.testing import TestBroker, run_broker, run_cluster
-from tests.cli.conftest import Invoke
+from tests.cli.conftest import Invoke, options_of
 
 STEPS = [
     "address",
@@ -54,18 +54,6 @@ def check(invoke: Invoke) -> Check:
         return {**value, "states": {one["step"]: one["state"] for one in value["steps"]}}
 
     return run
-
-
-def options_of(broker: TestBroker, *, without: str = "") -> list[str]:
-    """Return the options for the settings of a profile."""
-    settings = broker.client_options
-    keys = settings.get("credentials")
-    options = {
-        "keys": [] if keys is None else ["--access-key", keys.access_key, "--secret-key", keys.secret_key],
-        "namespace": ["--namespace", settings["namespace"]] if "namespace" in settings else [],
-        "tls": ["--insecure"] if "tls" in settings else [],
-    }
-    return [word for name, words in options.items() if name != without for word in words]
 
 
 @pytest.fixture

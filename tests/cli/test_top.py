@@ -83,6 +83,7 @@ def test_once_takes_two_samples(invoke: Invoke, threaded_broker: str) -> None:
         ],
         "groups": [{"group": "billing", "lag": 5, "members": 0}],
         "failures": {},
+        "not_offered": {},
     }
     table = invoke(*once, "--rows", "1").out.decode().splitlines()
     assert [line.split()[0] for line in table if line] == ["TOPIC", "Orders", "GROUP", "billing"]

@@ -29,11 +29,15 @@ class AlreadyExistsError(RocketMQError):
 
 
 class GroupNotFoundError(RocketMQError):
-    """None of the asked brokers knows the group."""
+    """None of the asked brokers knows the group.
 
-    def __init__(self, group: str, asked: str, namespace: str = "") -> None:
+    A managed service may not say which groups exist. Then it has no members and no offsets in ``topics``.
+    """
+
+    def __init__(self, group: str, asked: str, namespace: str = "", topics: Sequence[str] = ()) -> None:
         where = f" in namespace {namespace!r}" if namespace else ""
-        super().__init__(f"group {group!r} does not exist{where} (asked {asked})")
+        state = f"has no members, and no offsets in {', '.join(topics)}" if topics else "does not exist"
+        super().__init__(f"group {group!r} {state}{where} (asked {asked})")
         self.group = group
 
 

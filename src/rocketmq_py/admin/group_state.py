@@ -10,13 +10,16 @@ import attrs
 from rocketmq_py.address import normal_address
 from rocketmq_py.admin.fan_out import query_each
 from rocketmq_py.admin.group_values import (
+    GROUP_RATE,
+    GROUP_SETTINGS,
+    MEMBERS,
     GroupMember,
     QueueLag,
     Subscription,
     SubscriptionConflict,
     TopicLag,
 )
-from rocketmq_py.admin.operations import call_broker
+from rocketmq_py.admin.operations import any_address, call_broker
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.codes import ResponseCode, version_name
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
@@ -24,6 +27,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import (
     WRITABLE,
+    BrokerData,
     Connection,
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -37,6 +41,8 @@ from rocketmq_py.protocol.headers import (
     GetConsumerConnectionListRequest,
     GetConsumerRunningInfoRequest,
     GetConsumeStatsRequest,
+    OffsetAnswer,
+    QueryConsumerOffsetRequest,
 )
 
 
@@ -47,19 +53,22 @@ class GroupOnBroker:
     Attributes:
         address: the broker's address.
         config: the group's settings. None if the broker has none, or does not support the request.
-        stats: the group's offsets.
-        connections: the members online. None if there are none.
+        stats: the group's offsets. None if the broker does not support the request.
+        connections: the members online. None if there are none, or the broker does not support the request.
+        refusals: the errors of requests that the broker does not support, by the part: GROUP_SETTINGS,
+            GROUP_RATE or MEMBERS.
     """
 
     address: str
     config: SubscriptionGroupConfig | None
-    stats: ConsumeStats
+    stats: ConsumeStats | None
     connections: ConsumerConnection | None
+    refusals: Mapping[str, UnsupportedByBrokerError] = attrs.field(factory=dict)
 
     @property
     def is_known(self) -> bool:
         """Whether the broker has any state of the group."""
-        return bool(self.config or self.connections or self.stats.offset_table)
+        return bool(self.config or self.connections or (self.stats and self.stats.offset_table))
 
 
 async def group_configs(client: ClientCore, address: str) -> Mapping[str, SubscriptionGroupConfig]:
@@ -104,12 +113,41 @@ async def group_connections(client: ClientCore, address: str, group: str) -> Con
 
 async def group_on_broker(client: ClientCore, address: str, group: str) -> GroupOnBroker:
     """Return the state of a group on the broker at ``address``."""
+    config = stats = connections = None
+    refusals: dict[str, UnsupportedByBrokerError] = {}
     try:
         config = (await group_configs(client, address)).get(client.namespace.wrap_group(group))
-    except UnsupportedByBrokerError:
-        config = None
-    stats = await consume_stats(client, address, group)
-    return GroupOnBroker(address, config, stats, await group_connections(client, address, group))
+    except UnsupportedByBrokerError as refusal:
+        refusals[GROUP_SETTINGS] = refusal
+    try:
+        stats = await consume_stats(client, address, group)
+    except UnsupportedByBrokerError as refusal:
+        refusals[GROUP_RATE] = refusal
+    try:
+        connections = await group_connections(client, address, group)
+    except UnsupportedByBrokerError as refusal:
+        refusals[MEMBERS] = refusal
+    return GroupOnBroker(address, config, stats, connections, refusals)
+
+
+async def committed_offset(
+    client: ClientCore, group: str, queue: MessageQueue, broker: BrokerData
+) -> int | None:
+    """Return the committed offset of a group in a queue of a broker. None if there is none."""
+    header = QueryConsumerOffsetRequest(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        set_zero_if_not_found=False,
+        broker_name=queue.broker_name,
+    )
+    try:
+        answer = await call_broker(client, any_address(broker), header)
+    except BrokerError as error:
+        if error.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        raise
+    return OffsetAnswer.from_fields(answer.fields).offset
 
 
 def lag_of(

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
 
 from rocketmq_py.admin.fan_out import Listing
-from rocketmq_py.errors import RocketMQError
+from rocketmq_py.errors import RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import SubscriptionGroupConfig
+
+# The parts of a group that a service may not offer: the keys of ``not_offered``.
+GROUP_SETTINGS: Final = "settings of the group"
+GROUP_RATE: Final = "rate, and times of the last consumed messages"
+OTHER_TOPICS: Final = "lag in topics that no member subscribes to"
+MEMBERS: Final = "members and subscriptions"
 
 
 @attrs.frozen(kw_only=True)
@@ -152,7 +159,7 @@ class GroupDescription:
         group: the group's name.
         settings: the settings by broker name, without the brokers that did not return them.
         topics: offsets and lag, by topic.
-        rate: messages sent to the group per second.
+        rate: messages sent to the group per second. None if the service does not offer it.
         members: the members that are online.
         consume_type: CONSUME_PASSIVELY (push), CONSUME_ACTIVELY (pull) or CONSUME_POP. None without members.
         message_model: CLUSTERING or BROADCASTING. None without members.
@@ -161,13 +168,17 @@ class GroupDescription:
         conflicts: the topics that its members subscribe to differently.
         unread_queues: the queues of its topics that producers write, but consumers do not read: these topics
             have more write than read queues. Topics whose route is not found are left out.
-        failures: the error of each broker that did not answer, by its name.
+        failures: the error of each broker that did not answer, by its name, and that of each topic, by
+            ``topic`` and its name.
+        not_offered: the parts that a managed service or a proxy does not offer, in words, with its error.
+            Without the state of the group, ``topics`` has those that its members subscribe to, or that were
+            asked for.
     """
 
     group: str
     settings: Mapping[str, GroupSettings]
     topics: tuple[TopicLag, ...]
-    rate: float
+    rate: float | None
     members: tuple[GroupMember, ...]
     consume_type: str | None
     message_model: str | None
@@ -176,6 +187,7 @@ class GroupDescription:
     conflicts: tuple[SubscriptionConflict, ...]
     unread_queues: tuple[MessageQueue, ...]
     failures: Mapping[str, RocketMQError]
+    not_offered: Mapping[str, UnsupportedByBrokerError] = attrs.field(factory=dict)
 
     @property
     def lag(self) -> int:

@@ -33,7 +33,15 @@ from rocketmq_py.admin.group_state import (
     subscriptions,
     unread_queues,
 )
-from rocketmq_py.admin.group_values import GroupDescription, GroupListing, GroupSettings, GroupSummary
+from rocketmq_py.admin.group_values import (
+    GROUP_RATE,
+    OTHER_TOPICS,
+    GroupDescription,
+    GroupListing,
+    GroupSettings,
+    GroupSummary,
+)
+from rocketmq_py.admin.offered_parts import brokers_of_group, group_offsets, needs_topics
 from rocketmq_py.admin.operations import (
     Operations,
     any_address,
@@ -41,14 +49,15 @@ from rocketmq_py.admin.operations import (
     call_broker,
     master_address,
 )
-from rocketmq_py.arguments import check_changes, check_flag, check_settings, optional
+from rocketmq_py.arguments import check_changes, check_flag, check_settings, check_texts, optional
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.errors import (
     ConfigurationError,
     RocketMQError,
     TopicNotFoundError,
+    UnsupportedByBrokerError,
 )
-from rocketmq_py.names import check_count, check_group, dead_letter_topic, retry_topic
+from rocketmq_py.names import check_count, check_group, check_topic, dead_letter_topic, retry_topic
 from rocketmq_py.protocol.bodies import (
     BrokerData,
     ConsumerConnection,
@@ -124,38 +133,71 @@ class Groups(Operations):
             failures=failures,
         )  # fmt: skip
 
-    async def describe(self, group: str) -> GroupDescription:
+    async def describe(self, group: str, topics: Iterable[str] | None = None) -> GroupDescription:
         """Return a group's settings, members, subscriptions and lag.
 
         Each member is asked for its subscriptions and queues. Java: ``examineConsumeStats``,
         ``examineConsumerConnectionInfo``, ``getConsumerRunningInfo``.
 
+        Where a managed service or a proxy refuses a part of it, that is in ``not_offered``. The lag comes
+        from the committed offsets of the group then.
+
+        Args:
+            group: the group.
+            topics: return the lag in these topics only. None for all topics that the group consumes. If a
+                service does not offer the state of groups, these are the ones that its members subscribe to.
+
         Raises:
             GroupNotFoundError: no broker knows the group.
+            TopicNotFoundError: a service does not offer the state of groups, and the only one of ``topics``
+                does not exist.
+            UnsupportedByBrokerError: a service does not offer the state of groups, ``topics`` is None, and
+                the group has no members.
             SomeBrokersFailedError: none of several brokers answered. With a single one its own error is
                 raised.
         """
         check_group(group)
+        only = tuple([check_topic(topic) for topic in optional(check_texts, topics, "topics") or ()])
         client = self._client
-        brokers = await self._select_brokers()
+        try:
+            brokers = await self._select_brokers()
+        except UnsupportedByBrokerError as refusal:
+            brokers = await brokers_of_group(client, group, only, refusal)
         results = await query_each(
             brokers, lambda name: group_on_broker(client, any_address(brokers[name]), group)
         )
         if not results.values:
             require_all(results, f"describing group {group!r}")
-        on_brokers = results.values
-        if not results.failures and not any(one.is_known for one in on_brokers.values()):
-            raise GroupNotFoundError(group, client.name_servers.addresses, client.namespace.name)
-        members = await members_of(client, group, on_brokers)
+        on_brokers, failures = results.values, dict(results.failures)
+        refusals = {part: error for one in on_brokers.values() for part, error in one.refusals.items()}
         online = [one.connections for one in on_brokers.values() if one.connections]
         subscribed = {topic: data for one in online for topic, data in one.subscription_table.items()}
         subscribed_to = subscriptions(client, subscribed.values())
-        topics = lag_of(client, [one.stats for one in on_brokers.values()], members)
+        stats = [one.stats for one in on_brokers.values() if one.stats is not None]
+        if GROUP_RATE in refusals:
+            names = only or [client.namespace.unwrap_topic(topic) for topic in subscribed]
+            if not names:
+                raise needs_topics(group, refusals[GROUP_RATE])
+            offsets = await group_offsets(client, group, names)
+            if not offsets.values and len(offsets.failures) == len(names):
+                require_all(offsets, f"describing group {group!r}")
+            stats = [*offsets.values.values()]
+            if not stats and not online and not failures:
+                asked, namespace = client.name_servers.addresses, client.namespace.name
+                without_offsets = [topic for topic in names if topic not in offsets.failures]
+                raise GroupNotFoundError(group, asked, namespace, without_offsets)
+            failures.update({f"topic {topic}": error for topic, error in offsets.failures.items()})
+            if not only:
+                refusals[OTHER_TOPICS] = refusals[GROUP_RATE]
+        elif not failures and not any(one.is_known for one in on_brokers.values()):
+            raise GroupNotFoundError(group, client.name_servers.addresses, client.namespace.name)
+        members = await members_of(client, group, on_brokers)
+        lags = [one for one in lag_of(client, stats, members) if not only or one.topic in only]
         return GroupDescription(
             group=group,
             settings={name: GroupSettings._of(one.config) for name, one in on_brokers.items() if one.config},
-            topics=topics,
-            rate=sum(one.stats.consume_tps for one in on_brokers.values()),
+            topics=tuple(lags),
+            rate=None if GROUP_RATE in refusals else sum(one.consume_tps for one in stats),
             members=members,
             consume_type=online[0].consume_type if online else None,
             message_model=online[0].message_model if online else None,
@@ -163,9 +205,10 @@ class Groups(Operations):
             subscriptions=subscribed_to,
             conflicts=conflicts_of(members),
             unread_queues=await unread_queues(
-                client, {*[one.topic for one in topics], *[one.topic for one in subscribed_to]}
+                client, {*[one.topic for one in lags], *[one.topic for one in subscribed_to]}
             ),
-            failures=results.failures,
+            failures=failures,
+            not_offered=refusals,
         )
 
     async def create(

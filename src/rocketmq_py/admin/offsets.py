@@ -10,7 +10,7 @@ import attrs
 
 from rocketmq_py.admin.errors import GroupNotFoundError
 from rocketmq_py.admin.fan_out import PartialResults, query_each, require_all
-from rocketmq_py.admin.group_state import consume_stats, group_connections
+from rocketmq_py.admin.group_state import committed_offset, consume_stats, group_connections
 from rocketmq_py.admin.operations import (
     Operations,
     any_address,
@@ -32,7 +32,6 @@ from rocketmq_py.protocol.headers import (
     InvokeBrokerToGetConsumerStatusRequest,
     InvokeBrokerToResetOffsetRequest,
     OffsetAnswer,
-    QueryConsumerOffsetRequest,
     SearchOffsetRequest,
     UpdateConsumerOffsetRequest,
 )
@@ -227,7 +226,7 @@ class Offsets(Operations):
             if target is not None:
                 reset = OffsetReset(
                     queue=queue,
-                    before=await self._committed(group, queue, broker),
+                    before=await committed_offset(self._client, group, queue, broker),
                     after=min(max(target, bounds.min_offset), bounds.max_offset),
                     min_offset=bounds.min_offset,
                     max_offset=bounds.max_offset,
@@ -241,7 +240,7 @@ class Offsets(Operations):
         """Return a queue's target offset, None if the queue does not change."""
         match to:
             case _OffsetsOfGroup():
-                return await self._committed(to.group, queue, broker)
+                return await committed_offset(self._client, to.group, queue, broker)
             case Mapping():
                 return to.get(queue)
             case Position(kind=PositionKind.EARLIEST):
@@ -256,18 +255,6 @@ class Offsets(Operations):
                 header = SearchOffsetRequest(topic=queue.topic, queue_id=queue.queue_id, timestamp=to.value)
                 answer = await call_broker(self._client, any_address(broker), header)
                 return OffsetAnswer.from_fields(answer.fields).offset
-
-    async def _committed(self, group: str, queue: MessageQueue, broker: BrokerData) -> int | None:
-        header = QueryConsumerOffsetRequest(
-            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
-        )
-        try:
-            answer = await call_broker(self._client, any_address(broker), header)
-        except BrokerError as error:
-            if error.code == ResponseCode.QUERY_NOT_FOUND:
-                return None
-            raise
-        return OffsetAnswer.from_fields(answer.fields).offset
 
     async def _apply(
         self, group: str, topic: str, to: _Target, broker: BrokerData, plan: tuple[OffsetReset, ...]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
 
 from rocketmq_py.admin.fan_out import Listing
-from rocketmq_py.errors import RocketMQError
+from rocketmq_py.errors import RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.protocol.bodies import READABLE, WRITABLE, TopicConfig, TopicOffset
+from rocketmq_py.protocol.bodies import READABLE, WRITABLE, QueueData, TopicConfig, TopicOffset
 
 TYPE_ATTRIBUTE = "message.type"
 """The attribute of 5.x topics that holds their message type. Java: ``TopicAttributes``."""
+
+TOPIC_SETTINGS: Final = "order, type and attributes"
+STORE_TIMES: Final = "times of the last messages"
 
 
 class MessageType(enum.StrEnum):
@@ -87,6 +91,15 @@ class TopicSettings:
             permission=Permission.of_bits(config.perm),
             order=config.order,
             attributes=dict(config.attributes),
+        )
+
+    @classmethod
+    def _of_route(cls, data: QueueData) -> TopicSettings:
+        """Return the settings in a route, which has no order and no attributes."""
+        return cls(
+            read_queues=data.read_queue_nums,
+            write_queues=data.write_queue_nums,
+            permission=Permission.of_bits(data.perm),
         )
 
 
@@ -211,6 +224,9 @@ class TopicDescription:
         logical_queues: for a static topic (5.x), the broker of each logical queue by its number. None if no
             broker has it at the moment. ``queues`` are the brokers' own queues, which hold the messages.
         failures: the error of each broker that did not answer, by its name.
+        not_offered: the parts that a managed service or a proxy does not offer, in words, with its error.
+            Without the settings, ``brokers`` has the queues and the permission in the route, without order
+            and attributes. Without the state, ``last_message_ms`` is None.
     """
 
     topic: str
@@ -220,11 +236,17 @@ class TopicDescription:
     order_configuration: str | None
     logical_queues: Mapping[int, str | None]
     failures: Mapping[str, RocketMQError]
+    not_offered: Mapping[str, UnsupportedByBrokerError] = attrs.field(factory=dict)
 
     @property
-    def message_type(self) -> str:
-        """A ``MessageType``, or a newer type. NORMAL on brokers of 4.x."""
-        return _type_of(self.brokers)
+    def message_type(self) -> str | None:
+        """A ``MessageType``, or a newer type. NORMAL on brokers of 4.x. None if it is not offered."""
+        return _type_of(self.brokers) if self.has_settings else None
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether the order and the attributes in ``brokers`` are known."""
+        return TOPIC_SETTINGS not in self.not_offered
 
     @property
     def messages(self) -> int:

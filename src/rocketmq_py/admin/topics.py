@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import attrs
 import msgspec
 
 from rocketmq_py.admin.attributes import (
@@ -17,6 +18,7 @@ from rocketmq_py.admin.attributes import (
 from rocketmq_py.admin.errors import AlreadyExistsError
 from rocketmq_py.admin.existing import require_same, topic_values
 from rocketmq_py.admin.fan_out import change_each, query_each, require_all
+from rocketmq_py.admin.offered_parts import offsets_of_queues
 from rocketmq_py.admin.operations import (
     Operations,
     any_address,
@@ -32,6 +34,8 @@ from rocketmq_py.admin.order_config import (
     write_queues_of,
 )
 from rocketmq_py.admin.topic_values import (
+    STORE_TIMES,
+    TOPIC_SETTINGS,
     TYPE_ATTRIBUTE,
     MessageType,
     Permission,
@@ -54,6 +58,7 @@ from rocketmq_py.errors import ConfigurationError, TopicNotFoundError, Unsupport
 from rocketmq_py.names import DEFAULT_TOPIC, check_count, check_topic, is_system_topic
 from rocketmq_py.protocol.bodies import (
     BrokerData,
+    QueueData,
     TopicConfig,
     TopicConfigTable,
     TopicRoute,
@@ -67,6 +72,15 @@ from rocketmq_py.protocol.headers import (
     GetTopicConfigRequest,
     GetTopicStatsInfoRequest,
 )
+
+
+@attrs.frozen
+class _TopicOnBroker:
+    """A topic on one broker, and the parts that the broker does not offer."""
+
+    settings: TopicSettings
+    queues: tuple[TopicQueue, ...]
+    not_offered: Mapping[str, UnsupportedByBrokerError]
 
 
 class Topics(Operations):
@@ -109,6 +123,9 @@ class Topics(Operations):
     async def describe(self, topic: str) -> TopicDescription:
         """Return a topic's route, settings and queues. Java: ``examineTopicRouteInfo`` and others.
 
+        Where a managed service or a proxy refuses a part of it, that is in ``not_offered``, and the rest
+        comes from the route and the offsets of the queues.
+
         Raises:
             TopicNotFoundError: the topic does not exist.
             SomeBrokersFailedError: none of several brokers answered. With a single one its own error is
@@ -116,21 +133,25 @@ class Topics(Operations):
         """
         route = await self._client.name_servers.route(check_topic(topic))
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
+        queues = {data.broker_name: data for data in route.queue_datas}
         answers = await query_each(
-            sorted(brokers), lambda name: self._settings_and_queues(topic, brokers[name])
+            sorted(brokers), lambda name: self._on_broker(topic, brokers[name], queues.get(name))
         )
         if not answers.values:
             require_all(answers, f"describing topic {topic!r}")
         return TopicDescription(
             topic=topic,
-            brokers={name: settings for name, (settings, _) in answers.values.items()},
+            brokers={name: one.settings for name, one in answers.values.items()},
             addresses={name: any_address(broker) for name, broker in brokers.items() if broker.broker_addrs},
-            queues=tuple(queue for _, queues in answers.values.values() for queue in queues),
+            queues=tuple(queue for one in answers.values.values() for queue in one.queues),
             order_configuration=route.order_topic_conf,
             logical_queues={
                 number: name for names in route.logical_queues().values() for number, name in enumerate(names)
             },
             failures=answers.failures,
+            not_offered={
+                part: error for one in answers.values.values() for part, error in one.not_offered.items()
+            },
         )
 
     async def create(
@@ -363,14 +384,28 @@ class Topics(Operations):
     async def _settings(self, topic: str, broker: BrokerData) -> TopicSettings:
         return TopicSettings._of(await self._topic_config(topic, broker))
 
-    async def _settings_and_queues(
-        self, topic: str, broker: BrokerData
-    ) -> tuple[TopicSettings, tuple[TopicQueue, ...]]:
-        settings = await self._settings(topic, broker)
-        answer = await call_broker(self._client, any_address(broker), GetTopicStatsInfoRequest(topic=topic))
-        table = TopicStats.decode(answer.body).offset_table
+    async def _on_broker(self, topic: str, broker: BrokerData, data: QueueData | None) -> _TopicOnBroker:
+        """Return a topic's settings and queues on a broker. ``data`` is its part of the route."""
+        not_offered = {}
+        try:
+            settings = await self._settings(topic, broker)
+        except UnsupportedByBrokerError as refusal:
+            if data is None:
+                raise
+            settings = TopicSettings._of_route(data)
+            not_offered[TOPIC_SETTINGS] = refusal
+        header = GetTopicStatsInfoRequest(topic=topic)
+        try:
+            answer = await call_broker(self._client, any_address(broker), header)
+            table = TopicStats.decode(answer.body).offset_table
+        except UnsupportedByBrokerError as refusal:
+            count = max(settings.read_queues, settings.write_queues)
+            table = await offsets_of_queues(self._client, broker, topic, count)
+            not_offered[STORE_TIMES] = refusal
         queues = [TopicQueue._of(topic, queue, offset) for queue, offset in table.items()]
-        return settings, tuple(sorted(queues, key=lambda one: one.queue.queue_id))
+        return _TopicOnBroker(
+            settings, tuple(sorted(queues, key=lambda one: one.queue.queue_id)), not_offered
+        )
 
     async def _put_topic_config(self, broker: BrokerData, config: TopicConfig, changes: str | None) -> None:
         header = CreateTopicRequest(

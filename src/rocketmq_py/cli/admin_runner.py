@@ -13,7 +13,7 @@ from rocketmq_py.admin import SomeBrokersFailedError
 from rocketmq_py.cli.cluster_access import Access
 from rocketmq_py.cli.console import CLEAR_SCREEN, complain, is_terminal
 from rocketmq_py.cli.tables import NEXT_PREFIX, WATCH_INTERVAL
-from rocketmq_py.errors import RocketMQError
+from rocketmq_py.errors import RocketMQError, UnsupportedByBrokerError
 
 if TYPE_CHECKING:
     from rocketmq_py.admin import Admin
@@ -91,6 +91,12 @@ async def partial_result(change: Awaitable[Result]) -> tuple[Result | Mapping[st
 def failure_texts(failures: Mapping[str, RocketMQError]) -> dict[str, str]:
     """Return errors as a JSON object."""
     return {name: str(error) for name, error in failures.items()}
+
+
+def print_not_offered(parts: Mapping[str, UnsupportedByBrokerError]) -> None:
+    """Print a line on standard error for each part of a result that a service does not offer."""
+    for part, error in parts.items():
+        complain(f"not shown: {part}. {error}. The console of a managed service shows more")
 
 
 def confirm(action: str, *, yes: bool) -> None:

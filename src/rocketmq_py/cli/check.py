@@ -72,21 +72,29 @@ def lag(
             print_for_nagios(State.UNKNOWN, f"{group}: {reason}")
 
     async def work(admin: Admin) -> State:
-        described = await admin.groups.describe(group)
+        from rocketmq_py.admin.group_values import OTHER_TOPICS
+
+        described = await admin.groups.describe(group, None if topic is None else [topic])
         lags = {one.topic: one.lag for one in described.topics if topic in (None, one.topic)}
         incomplete = _why_incomplete(described, topic)
         state = _lag_state(sum(lags.values()), warn, critical, is_complete=incomplete is None)
         members = len(described.members)
+        not_counted = OTHER_TOPICS if OTHER_TOPICS in described.not_offered else None
         if output == "json":
             value = {"state": state.name, "group": group, "lag": sum(lags.values()), "topics": lags}
-            reason = {} if incomplete is None else {"reason": incomplete}
-            print_out(json.dumps({**value, "members": members, **reason}))
+            notes = {"reason": incomplete, "not_counted": not_counted}
+            given = {name: note for name, note in notes.items() if note is not None}
+            print_out(json.dumps({**value, "members": members, **given}))
         elif output == "prometheus":
             if incomplete is not None:
                 complain(incomplete)
+            if not_counted is not None:
+                complain(f"not counted: {not_counted}")
             print_out(lag_metrics(group, lags, members), end="")
         else:
             text = _lag_text(lags, members, topic, incomplete)
+            if not_counted is not None:
+                text += f"; not counted: {not_counted}"
             limits = ";".join("" if limit is None else str(limit) for limit in (warn, critical))
             print_for_nagios(state, f"{group}: {text}", f"lag={sum(lags.values())};{limits};0")
         return state

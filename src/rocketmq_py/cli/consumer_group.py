@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from rocketmq_py.cli.admin_runner import confirm, partial_result, run_admin
+from rocketmq_py.cli.admin_runner import confirm, partial_result, print_not_offered, run_admin
 from rocketmq_py.cli.cluster_access import Access, access_options
 from rocketmq_py.cli.completion import complete_groups, complete_topics
+from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.group_tables import group_tables, group_value
 from rocketmq_py.cli.option_values import POSITION_HELP, InputFile, checked, parse_position, read_offsets
 from rocketmq_py.cli.options import (
@@ -102,15 +103,24 @@ def _summary(group: GroupSummary) -> dict[str, Any]:
 
 @consumer_group.command()
 @group_argument
+@click.option(
+    "--topic", "topics", metavar="TOPIC", multiple=True, callback=checked(check_topic),
+    shell_complete=complete_topics,
+    help="Only the lag in this topic. Repeatable. Some managed services need it for a group without members.",
+)  # fmt: skip
 @output_option
 @watch_option
 @access_options
-def describe(access: Access, output: OutputFormat, group: str) -> None:
+def describe(access: Access, output: OutputFormat, group: str, topics: tuple[str, ...]) -> None:
     """Show the lag, members, subscriptions and settings of a group."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        described = await admin.groups.describe(group)
+        described = await admin.groups.describe(group, topics or None)
         print_result(output, group_value(described), group_tables(described))
+        print_not_offered(described.not_offered)
+        for missing in sorted({*topics} - {one.topic for one in described.topics}):
+            if f"topic {missing}" not in described.failures:
+                complain(f"group {group} has no offsets in topic {missing}")
         warn_of_unread_queues(described.unread_queues)
         return described.failures
 

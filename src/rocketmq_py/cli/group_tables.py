@@ -86,11 +86,15 @@ def group_value(group: GroupDescription) -> dict[str, Any]:
             for name, one in group.settings.items()
         ],
         "failures": failure_texts(group.failures),
+        "not_offered": failure_texts(group.not_offered),
     }
 
 
 def group_tables(group: GroupDescription) -> list[Table]:
     """Return the tables of a group: lag by queue, members and subscription conflicts."""
+    from rocketmq_py.admin.group_values import MEMBERS
+
+    number = "unknown" if MEMBERS in group.not_offered else len(group.members)
     queues = Table(
         [
             Column("TOPIC"),
@@ -116,7 +120,7 @@ def group_tables(group: GroupDescription) -> list[Table]:
             for topic in group.topics
             for one in topic.queues
         ],
-        title=f"{group.group}: lag {group.lag:,}, {len(group.members)} members",
+        title=f"{group.group}: lag {group.lag:,}, {number} members",
     )
     members = Table(
         [

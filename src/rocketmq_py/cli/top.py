@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from rocketmq_py.cli.admin_runner import failure_texts, run_admin
+from rocketmq_py.cli.admin_runner import failure_texts, print_not_offered, run_admin
 from rocketmq_py.cli.cluster_access import Access, access_options
+from rocketmq_py.cli.completion import complete_groups, complete_topics
 from rocketmq_py.cli.console import is_terminal
 from rocketmq_py.cli.option_values import checked, parse_interval
 from rocketmq_py.cli.tables import (
@@ -22,13 +23,13 @@ from rocketmq_py.cli.tables import (
     output_option,
     print_result,
 )
+from rocketmq_py.names import check_group, check_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from rocketmq_py.admin import Admin, TopicDescription
-    from rocketmq_py.admin.group_values import GroupSummary
-    from rocketmq_py.errors import RocketMQError
+    from rocketmq_py.admin import Admin, GroupDescription, TopicDescription
+    from rocketmq_py.errors import RocketMQError, UnsupportedByBrokerError
     from rocketmq_py.message import MessageQueue
 
 _OTHER_LINES = 6
@@ -45,26 +46,49 @@ _OTHER_LINES = 6
     "--rows", metavar="N", type=click.IntRange(min=1),
     help="Show at most N topics and N groups.  [default: as many as fit the terminal]",
 )  # fmt: skip
+@click.option(
+    "-t", "--topic", "topics", metavar="TOPIC", multiple=True, callback=checked(check_topic),
+    shell_complete=complete_topics,
+    help="Show only the topics and groups that are named. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "-G", "--group", "groups", metavar="GROUP", multiple=True, callback=checked(check_group),
+    shell_complete=complete_groups,
+    help="Show this group, with --topic only its lag in these topics. Repeatable.",
+)  # fmt: skip
 @output_option
 @access_options
-def top(access: Access, output: OutputFormat, interval: float, once: bool, rows: int | None) -> None:
+def top(
+    access: Access,
+    output: OutputFormat,
+    interval: float,
+    once: bool,
+    rows: int | None,
+    topics: tuple[str, ...],
+    groups: tuple[str, ...],
+) -> None:
     """Show the topics with the highest rates and the groups with the largest lag, until Ctrl-C.
 
-    IN/S is the rate of a topic between two samples. OUT/S is the rate of a group as brokers report it. Every
-    sample describes each topic on each of its brokers.
+    IN/S is the rate of a topic between two samples. OUT/S is the rate of a group as brokers report it, or
+    that of its committed offsets between two samples if a service does not offer it. Every sample describes
+    each topic on each of its brokers. Services that do not list topics and groups need --topic and --group.
     """
     import trio
 
     if not once:
         click.get_current_context().meta[WATCH_INTERVAL] = interval
-    monitor = ActivityMonitor()
+    monitor = ActivityMonitor(topics, groups)
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         if once:
             await monitor.sample(admin)
             await trio.sleep(interval)
         activity = await monitor.sample(admin)
-        print_result(output, _value(activity, rows), _tables(activity, rows or _rows_that_fit()))
+        tables = _tables(activity, rows or _rows_that_fit())
+        if topics or groups:
+            tables = [table for table, names in zip(tables, (topics, groups), strict=True) if names]
+        print_result(output, _value(activity, rows), tables)
+        print_not_offered(activity.not_offered)
         return activity.failures
 
     run_admin(access, work)
@@ -88,25 +112,53 @@ class TopicActivity:
 
 
 @attrs.frozen(kw_only=True)
+class GroupActivity:
+    """The activity of a group.
+
+    Attributes:
+        group: the group.
+        lag: the number of messages that are not consumed yet.
+        rate: messages per second: sent to the group as brokers report it, or consumed since the previous
+            sample. None in the first sample if brokers do not report it.
+        members: the number of members online. None if the service does not offer it.
+    """
+
+    group: str
+    lag: int
+    rate: float | None
+    members: int | None
+
+
+@attrs.frozen(kw_only=True)
 class ClusterActivity:
     """The activity of a cluster.
 
     Attributes:
-        topics: all topics, sorted by descending rate.
-        groups: all groups, sorted by descending lag.
-        failures: the errors of brokers that did not answer.
+        topics: the topics, sorted by descending rate.
+        groups: the groups, sorted by descending lag.
+        failures: the errors of brokers that did not answer, and of topics and groups.
+        not_offered: the parts that the service does not offer, with its errors.
     """
 
     topics: tuple[TopicActivity, ...]
-    groups: tuple[GroupSummary, ...]
+    groups: tuple[GroupActivity, ...]
     failures: Mapping[str, RocketMQError]
+    not_offered: Mapping[str, UnsupportedByBrokerError]
 
 
 class ActivityMonitor:
-    """Computes rates from the offsets of consecutive samples."""
+    """Computes rates from the offsets of consecutive samples.
 
-    def __init__(self) -> None:
+    Args:
+        topics: the topics, if only some topics and groups are sampled.
+        groups: the groups in this case.
+    """
+
+    def __init__(self, topics: Sequence[str] = (), groups: Sequence[str] = ()) -> None:
+        self._topics = topics
+        self._groups = groups
         self._end_offsets: dict[MessageQueue, int] = {}
+        self._committed: dict[tuple[str, MessageQueue], int] = {}
         self._sampled_at: float | None = None
 
     async def sample(self, admin: Admin) -> ClusterActivity:
@@ -119,42 +171,63 @@ class ActivityMonitor:
         import trio
 
         from rocketmq_py.admin.fan_out import query_each
-        from rocketmq_py.errors import TopicNotFoundError, UnsupportedByBrokerError
+        from rocketmq_py.admin.group_values import GROUP_RATE, GROUP_SETTINGS
+        from rocketmq_py.admin.topic_values import TOPIC_SETTINGS
+        from rocketmq_py.errors import TopicNotFoundError
 
-        names: list[str] = []
-        groups: tuple[GroupSummary, ...] = ()
         failures: dict[str, RocketMQError] = {}
-        try:
-            listing = await admin.topics.list()
-            names = [one.topic for one in listing.topics]
-            failures.update(listing.failures)
-        except UnsupportedByBrokerError as refusal:
-            failures["topics"] = refusal
-        try:
-            of_groups = await admin.groups.list()
-            groups = of_groups.groups
-            failures.update(of_groups.failures)
-        except UnsupportedByBrokerError as refusal:
-            if "topics" in failures:
-                raise
-            failures["groups"] = refusal
+        not_offered: dict[str, UnsupportedByBrokerError] = {}
+        is_named = bool(self._topics or self._groups)
+        names, listed = (self._topics, []) if is_named else await _list_all(admin, failures)
         results = await query_each(names, admin.topics.describe)
         for topic, error in results.failures.items():
-            if not isinstance(error, TopicNotFoundError):  # deleted in the meantime
+            if is_named or not isinstance(error, TopicNotFoundError):  # else deleted in the meantime
                 failures[f"topic {topic}"] = error
         described = results.values.values()
         for one in described:
             failures.update(one.failures)
+            not_offered.update(one.not_offered)
+        named = await query_each(
+            self._groups, lambda group: admin.groups.describe(group, self._topics or None)
+        )
+        failures.update({f"group {group}": error for group, error in named.failures.items()})
+        for of_group in named.values.values():
+            failures.update(of_group.failures)
+            not_offered.update(of_group.not_offered)
         now = trio.current_time()
         seconds = None if self._sampled_at is None else now - self._sampled_at
         topics = [self._activity(one, seconds) for one in described]
+        groups = [*listed, *[self._group_activity(one, seconds) for one in named.values.values()]]
         self._sampled_at = now
         # Offsets of a broker that did not answer are kept for the next sample.
         self._end_offsets.update({queue.queue: queue.max_offset for one in described for queue in one.queues})
+        for part in (TOPIC_SETTINGS, GROUP_SETTINGS, GROUP_RATE):  # not shown, or computed here
+            not_offered.pop(part, None)
         return ClusterActivity(
             topics=tuple(sorted(topics, key=lambda one: (-(one.rate or 0), -one.messages, one.topic))),
-            groups=tuple(sorted(groups, key=lambda one: (-one.lag, -one.rate, one.group))),
+            groups=tuple(sorted(groups, key=lambda one: (-one.lag, -(one.rate or 0), one.group))),
             failures=failures,
+            not_offered=not_offered,
+        )
+
+    def _group_activity(self, group: GroupDescription, seconds: float | None) -> GroupActivity:
+        from rocketmq_py.admin.group_values import MEMBERS
+
+        offsets = {
+            (group.group, queue.queue): queue.consumer_offset
+            for topic in group.topics
+            for queue in topic.queues
+        }
+        consumed = sum(max(offset - self._committed.get(key, offset), 0) for key, offset in offsets.items())
+        self._committed.update(offsets)
+        rate = group.rate
+        if rate is None and seconds:
+            rate = consumed / seconds
+        return GroupActivity(
+            group=group.group,
+            lag=group.lag,
+            rate=rate,
+            members=None if MEMBERS in group.not_offered else len(group.members),
         )
 
     def _activity(self, topic: TopicDescription, seconds: float | None) -> TopicActivity:
@@ -168,6 +241,39 @@ class ActivityMonitor:
             messages=topic.messages,
             last_ms=topic.last_message_ms,
         )
+
+
+async def _list_all(
+    admin: Admin, failures: dict[str, RocketMQError]
+) -> tuple[Sequence[str], list[GroupActivity]]:
+    """Return the names of all topics, and all groups. Failures of one of the two go to ``failures``.
+
+    Raises UnsupportedByBrokerError if the service lists neither.
+    """
+    from rocketmq_py.errors import UnsupportedByBrokerError
+
+    names: list[str] = []
+    groups: list[GroupActivity] = []
+    try:
+        listing = await admin.topics.list()
+        names = [one.topic for one in listing.topics]
+        failures.update(listing.failures)
+    except UnsupportedByBrokerError as refusal:
+        failures["topics"] = UnsupportedByBrokerError(f"{refusal}. Name topics with --topic")
+    try:
+        of_groups = await admin.groups.list()
+        groups = [
+            GroupActivity(group=one.group, lag=one.lag, rate=one.rate, members=one.members)
+            for one in of_groups.groups
+        ]
+        failures.update(of_groups.failures)
+    except UnsupportedByBrokerError as refusal:
+        if "topics" in failures:
+            raise UnsupportedByBrokerError(
+                f"{refusal}. Name topics with --topic, and groups with --group"
+            ) from None
+        failures["groups"] = UnsupportedByBrokerError(f"{refusal}. Name groups with --group")
+    return names, groups
 
 
 def _rows_that_fit() -> int | None:
@@ -187,6 +293,7 @@ def _value(activity: ClusterActivity, rows: int | None) -> dict[str, Any]:
             for one in activity.groups[:rows]
         ],
         "failures": failure_texts(activity.failures),
+        "not_offered": failure_texts(activity.not_offered),
     }
 
 

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketmq_py.cli.admin_runner import confirm, failure_texts, partial_result, run_admin
+from rocketmq_py.cli.admin_runner import (
+    confirm,
+    failure_texts,
+    partial_result,
+    print_not_offered,
+    run_admin,
+)
 from rocketmq_py.cli.cluster_access import Access, access_options
 from rocketmq_py.cli.options import (
     attributes_option,
@@ -105,6 +111,7 @@ def describe(access: Access, output: OutputFormat, topic: str) -> None:
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         described = await admin.topics.describe(topic)
         print_result(output, _described(described), _tables(described))
+        print_not_offered(described.not_offered)
         warn_of_unread_queues(described.unread_queues)
         return described.failures
 
@@ -124,8 +131,8 @@ def _described(topic: TopicDescription) -> dict[str, Any]:
                 "read_queues": one.read_queues,
                 "write_queues": one.write_queues,
                 "permission": one.permission,
-                "order": one.order,
-                "attributes": dict(one.attributes),
+                "order": one.order if topic.has_settings else None,
+                "attributes": dict(one.attributes) if topic.has_settings else None,
             }
             for name, one in topic.brokers.items()
         ],
@@ -145,6 +152,7 @@ def _described(topic: TopicDescription) -> dict[str, Any]:
         ],
         "unread_queues": [{"broker": one.broker_name, "queue": one.queue_id} for one in topic.unread_queues],
         "failures": failure_texts(topic.failures),
+        "not_offered": failure_texts(topic.not_offered),
     }
 
 
@@ -166,12 +174,12 @@ def _tables(topic: TopicDescription) -> list[Table]:
                 one.read_queues,
                 one.write_queues,
                 one.permission,
-                one.order,
+                one.order if topic.has_settings else None,
                 [f"{key}={value}" for key, value in one.attributes.items()],
             )
             for name, one in topic.brokers.items()
         ],
-        title=f"{topic.topic}: {topic.message_type}, {topic.messages:,} messages",
+        title=f"{topic.topic}: {topic.message_type or 'unknown type'}, {topic.messages:,} messages",
     )
     queues = Table(
         [
