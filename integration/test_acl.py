@@ -18,7 +18,7 @@ from integration.clusters.plugin import SETTINGS, start_own_cluster
 from integration.clusters.provider import VERSIONS
 from integration.clusters.proxy import Proxy
 from integration.java.peer import client_for, java_peer, run_java_async
-from rocketmq_py import Client, Credentials, Delivery, Message, ReceivedMessage, Serialization
+from rocketmq_py import Client, Credentials, Delivery, Message, ReceivedMessage
 from rocketmq_py.address import split_address
 from rocketmq_py.client import core_of
 from rocketmq_py.credentials import signature
@@ -104,15 +104,12 @@ async def topic(admin: Client, unique: str) -> str:
     return unique
 
 
-@pytest.mark.parametrize("serialization", list(Serialization))
 @pytest.mark.parametrize("token", [None, "a-token"])
-async def test_the_right_credentials_send_and_read(
-    guarded: Cluster, topic: str, serialization: Serialization, token: str | None
-) -> None:
+async def test_the_right_credentials_send_and_read(guarded: Cluster, topic: str, token: str | None) -> None:
     credentials = Credentials(ADMIN.access_key, ADMIN.secret_key, token)
     message = Message(topic, "Grüße".encode(), tags="A", keys="k", properties={"colour": "grün 😀"})
     async with (
-        Client(guarded.name_servers, credentials=credentials, serialization=serialization) as client,
+        Client(guarded.name_servers, credentials=credentials) as client,
         client.producer("senders") as producer,
     ):
         sent = [await producer.send(message), await (await producer.submit(message))]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-import pytest
 import trio
 
 from integration.clusters.cluster import Cluster
 from integration.java.peer import java_peer, run_java_async
-from rocketmq_py import Client, Message, ReceivedMessage, Serialization
+from rocketmq_py import Client, Message, ReceivedMessage
 from tests.behaviours.reading import read_all
 
 BODY = "Grüße, 你好 \x00".encode()
@@ -20,13 +19,12 @@ PROPERTIES = {"colour": "grün", "equals": "a=b;c"}
 PATIENCE = 60
 
 
-@pytest.mark.parametrize("serialization", list(Serialization))
 async def test_java_reads_messages_sent_by_python(
-    real: Cluster, client: Client, java: str, topic: str, serialization: Serialization
+    real: Cluster, client: Client, java: str, topic: str
 ) -> None:
     message = Message(topic, BODY, tags=TAGS, keys=KEYS, properties=PROPERTIES)
     async with (
-        Client(real.name_servers, serialization=serialization) as sender,
+        Client(real.name_servers) as sender,
         sender.producer("senders") as producer,
     ):
         result = await producer.send(message)

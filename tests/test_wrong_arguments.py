@@ -27,7 +27,6 @@ from rocketmq_py.errors import ConfigurationError, InvalidMessageError
 from rocketmq_py.producer import ProducerHook
 from rocketmq_py.producer.batch import EncodedBatch
 from rocketmq_py.producer.transaction_settings import TransactionSettings
-from rocketmq_py.protocol.command import Serialization
 from tests.consumer.pop.test_pop_loop import popped_message
 from tests.consumer.received import QUEUE, received
 from tests.generate_settings import OWNERS
@@ -172,7 +171,6 @@ def test_words_stand_for_the_members_of_enumerations() -> None:
     assert pulling.settings.consume_from is Position.latest
     assert TransactionSettings(group="g", on_error="rollback").on_error is TransactionState.ROLLBACK
     assert rocketmq_py.Compression(kind="zlib").kind is CompressionType.ZLIB
-    assert Client(serialization="rocketmq").settings.serialization is Serialization.ROCKETMQ
     with pytest.raises(ConfigurationError) as caught:
         PopConsumer(group="g", consume_from="start")
     assert str(caught.value) == "consume_from is 'start'; it must be 'earliest' or 'latest'"

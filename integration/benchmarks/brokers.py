@@ -32,10 +32,10 @@ from integration.clusters.embedded import embedded_cluster
 from integration.clusters.provider import VERSIONS, start_cluster
 
 WORKS = (
-    ("consume", "ours-json"),
-    ("pipelined", "ours-json"),
+    ("consume", "ours-trio"),
+    ("pipelined", "ours-trio"),
     ("pipelined", "floor"),
-    ("batches", "ours-json"),
+    ("batches", "ours-trio"),
 )
 """Workloads and their clients. Consuming comes first, because the embedded broker keeps 512 MiB and later
 sends evict the backlog."""

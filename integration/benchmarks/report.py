@@ -18,7 +18,7 @@ from integration.benchmarks.workloads import Workload
 JAVA = "java"
 RIVALS = ("java", "go")
 """The clients of which the better one is compared with."""
-TRIO = "ours-json"
+TRIO = "ours-trio"
 INTERFACES = {
     "ours-blocking": ("threads", "floor-threads"),
     "ours-thread": ("outside the main thread", "floor-threads"),

@@ -16,13 +16,11 @@ clients
                   lines and trace of each send. A twentieth of the messages. PyPI has no other client to
                   compare ours-aio with: rocketmq-client-python and rocketmq wrap the C++ client and no
                   longer build, and pyrocketmq 0.3.4, another project, calls the Java client (JPype)
-  ours-json       this project, with JSON headers (the default)
-  ours-rocketmq   this project, with binary headers
-  ours-batching   this project's Producer with linger, with JSON headers: compare with explicit batches
+  ours-trio       this project's trio API
+  ours-batching   this project's Producer with linger: compare with explicit batches
   ours-plain      this project's push consumer with plain functions as handlers, called in threads: compare
                   with async handlers
-  ours-blocking   this project's threads API (rocketmq_py.blocking), with JSON headers. A single caller runs
-                  in the main thread
+  ours-blocking   this project's threads API (rocketmq_py.blocking). A single caller runs in the main thread
   ours-thread     the same outside the main thread
   ours-aio        this project's asyncio API (rocketmq_py.aio), on asyncio's event loop
   ours-uvloop     the same on uvloop

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from rocketmq_py.producer import TransactionProducer as TransactionProducer
     from rocketmq_py.producer import TransactionSendResult as TransactionSendResult
     from rocketmq_py.producer import TransactionState as TransactionState
-    from rocketmq_py.protocol.command import Serialization as Serialization
     from rocketmq_py.protocol.compression import CompressionType as CompressionType
     from rocketmq_py.remoting import TLS as TLS
     from rocketmq_py.shared_client import Client as Client
@@ -103,7 +102,6 @@ else:
                 "TransactionSendResult",
                 "TransactionState",
             ),
-            "protocol.command": ("Serialization",),
             "protocol.compression": ("CompressionType",),
             "remoting": ("TLS",),
             "shared_client": ("Client",),

@@ -5,7 +5,7 @@ import random
 import pytest
 import trio
 
-from rocketmq_py import Client, Message, PendingSend, Producer, SendStatus, Serialization
+from rocketmq_py import Client, Message, PendingSend, Producer, SendStatus
 from rocketmq_py.client import core_of
 from rocketmq_py.errors import (
     Delivery,
@@ -23,10 +23,9 @@ pytestmark = pytest.mark.apis
 
 
 @pytest.mark.proxied
-@pytest.mark.parametrize("serialization", list(Serialization))
 @pytest.mark.versions
 async def test_a_message_comes_back_as_it_was_sent(
-    cluster: ClusterUnderTest, client: Client, topic: str, serialization: Serialization
+    cluster: ClusterUnderTest, client: Client, topic: str
 ) -> None:
     message = Message(
         topic,
@@ -36,7 +35,7 @@ async def test_a_message_comes_back_as_it_was_sent(
         properties={"colour": "grün", "equals": "a=b;c"},
         flag=-7,
     )
-    async with Producer(cluster.address, group="senders", serialization=serialization) as producer:
+    async with Producer(cluster.address, group="senders") as producer:
         result = await producer.send(message)
     assert result.status is SendStatus.SEND_OK
     assert result.queue.topic == topic

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 import trio
 
-from rocketmq_py import Client, Message, ReceivedMessage, Serialization, TransactionState
+from rocketmq_py import Client, Message, ReceivedMessage, TransactionState
 from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.hooks import EndTransactionContext, ProducerHook
@@ -121,16 +121,13 @@ async def test_a_message_that_is_rolled_back_is_never_seen(client: Client, topic
     assert bodies(await read_all(client, topic, count=1)) == {b"committed"}
 
 
-@pytest.mark.parametrize("serialization", list(Serialization))
 @pytest.mark.parametrize("size", [10, 100_000])
 @pytest.mark.versions
-async def test_an_unknown_state_is_checked(
-    cluster: ClusterUnderTest, topic: str, serialization: Serialization, size: int
-) -> None:
+async def test_an_unknown_state_is_checked(cluster: ClusterUnderTest, topic: str, size: int) -> None:
     ledger = Ledger()
     message = Message(topic, b"x" * size, tags="TagA", keys="order-1", properties={"colour": "grün"})
     async with (
-        Client(cluster.address, serialization=serialization) as client,
+        Client(cluster.address) as client,
         client.transaction_producer(f"senders-{topic}", ledger.check) as producer,
     ):
         sent = await producer.send_in_transaction(message, ledger.work(COMMIT, reported=UNKNOWN))

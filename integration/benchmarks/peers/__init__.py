@@ -18,13 +18,12 @@ from integration.benchmarks.peers.ours import (
     plain,
 )
 from integration.benchmarks.peers.peer import Peer
-from rocketmq_py import Serialization
 
 
 def all_peers(profiles: Path | None = None) -> dict[str, Peer]:
     """Return all clients by key. Runs of this project write profiles to the folder ``profiles``, if given."""
     project = [
-        *(ours(serialization, profiles) for serialization in Serialization),
+        ours(profiles),
         batching(profiles),
         plain(profiles),
         blocking(),

@@ -23,25 +23,23 @@ from integration.benchmarks.peers.peer import (
     run_program,
 )
 from integration.clusters.cluster import Cluster
-from rocketmq_py import Serialization
 
 _OF_INTERFACES = SENDING | {"batches", "consume", "lists", "lag"}
 """The workloads of the asyncio and threads APIs."""
 
 
-def ours(serialization: Serialization, profiles: Path | None) -> Peer:
+def ours(profiles: Path | None) -> Peer:
     """Return this project as a peer.
 
     Args:
-        serialization: the header format.
         profiles: folder for a profile of each run, or None.
     """
-    key = f"ours-{serialization.name.lower()}"
+    key = "ours-trio"
     return Peer(
         key=key,
-        label=f"rocketmq-py, {serialization.name} headers",
+        label="rocketmq-py",
         workloads=SENDING | CONSUMING | {"batches", "lists", "lag"},
-        open=partial(_opened, key, serialization, profiles, None),
+        open=partial(_opened, key, profiles, None),
     )
 
 
@@ -52,7 +50,7 @@ def batching(profiles: Path | None) -> Peer:
         key=key,
         label="rocketmq-py, linger",
         workloads=frozenset({"batches"}),
-        open=partial(_opened, key, Serialization.JSON, profiles, "batching"),
+        open=partial(_opened, key, profiles, "batching"),
     )
 
 
@@ -63,7 +61,7 @@ def plain(profiles: Path | None) -> Peer:
         key=key,
         label="rocketmq-py, plain handlers",
         workloads=frozenset({"consume", "lists"}),
-        open=partial(_opened, key, Serialization.JSON, profiles, "plain"),
+        open=partial(_opened, key, profiles, "plain"),
     )
 
 
@@ -74,7 +72,7 @@ def blocking() -> Peer:
         key=key,
         label="rocketmq-py, blocking",
         workloads=_OF_INTERFACES,
-        open=partial(_opened, key, Serialization.JSON, None, None, program="blocking"),
+        open=partial(_opened, key, None, None, program="blocking"),
     )
 
 
@@ -85,9 +83,7 @@ def blocking_thread() -> Peer:
         key=key,
         label="rocketmq-py, blocking, outside the main thread",
         workloads=frozenset({"awaited"}),
-        open=partial(
-            _opened, key, Serialization.JSON, None, None, program="blocking", more_words=("--thread",)
-        ),
+        open=partial(_opened, key, None, None, program="blocking", more_words=("--thread",)),
     )
 
 
@@ -117,9 +113,7 @@ def floor_of_loop(loop: str) -> Peer:
 def _opened_on_loop(key: str, loop: str, program: str, cluster: Cluster) -> Iterator[DoJob]:
     if find_spec(loop) is None:
         raise PeerUnavailableError(f"{loop} is not installed; `make bench` installs it")
-    with _opened(
-        key, Serialization.JSON, None, None, cluster, program=program, more_words=("--loop", loop)
-    ) as do:
+    with _opened(key, None, None, cluster, program=program, more_words=("--loop", loop)) as do:
         yield do
 
 
@@ -130,7 +124,7 @@ def floor() -> Peer:
         key=key,
         label="no client: prepared frames",
         workloads=frozenset({"awaited", "callers", "pipelined", "batches"}),
-        open=partial(_opened, key, Serialization.JSON, None, None, program="floor"),
+        open=partial(_opened, key, None, None, program="floor"),
     )
 
 
@@ -141,7 +135,7 @@ def floor_of_trio() -> Peer:
         key=key,
         label="no client: prepared frames, trio",
         workloads=SENDING | {"batches"},
-        open=partial(_opened, key, Serialization.JSON, None, None, program="floor", more_words=("--tasks",)),
+        open=partial(_opened, key, None, None, program="floor", more_words=("--tasks",)),
     )
 
 
@@ -152,14 +146,13 @@ def floor_of_threads() -> Peer:
         key=key,
         label="bare hand-off, threads",
         workloads=SENDING,
-        open=partial(_opened, key, Serialization.JSON, None, None, program="floor_threads"),
+        open=partial(_opened, key, None, None, program="floor_threads"),
     )
 
 
 @contextmanager
 def _opened(
     key: str,
-    serialization: Serialization,
     profiles: Path | None,
     mode: str | None,
     cluster: Cluster,
@@ -168,7 +161,7 @@ def _opened(
     more_words: Sequence[str] = (),
 ) -> Iterator[DoJob]:
     command = [sys.executable, "-m", f"integration.benchmarks.programs.{program}"]
-    command += ["--namesrv", cluster.name_servers, "--serialization", serialization.name]
+    command += ["--namesrv", cluster.name_servers]
     command += more_words
     numbers = itertools.count(1)
 

@@ -23,7 +23,7 @@ from integration.benchmarks.programs.measuring import (
     timed,
 )
 from integration.benchmarks.programs.sending import SEND_TIMEOUT, NewMessage
-from rocketmq_py import Message, ReceivedMessage, Serialization
+from rocketmq_py import Message, ReceivedMessage
 from rocketmq_py.aio import Producer, PushConsumer
 
 Sends: TypeAlias = Callable[[int], Awaitable[list[float]]]
@@ -96,7 +96,6 @@ async def send(chosen: argparse.Namespace) -> None:
         chosen.address,
         group=chosen.group,
         max_in_flight=chosen.in_flight,
-        serialization=Serialization[chosen.serialization],
         send_timeout=SEND_TIMEOUT,
     ) as producer:
         message = partial(Message, chosen.topic, b"x" * chosen.size)
@@ -124,7 +123,6 @@ async def consume(chosen: argparse.Namespace) -> None:
         group=chosen.group,
         consume_from="earliest",
         batch_size=chosen.list if takes_lists else None,
-        serialization=Serialization[chosen.serialization],
     ) as consumer:
         countdown = Countdown(chosen, consumer.stop)
 
@@ -152,7 +150,6 @@ MODES: dict[str, Callable[[argparse.Namespace], Awaitable[None]]] = {
 def main() -> None:
     """Run the program."""
     parser = options(__doc__, "namesrv", MODES)
-    parser.add_argument("--serialization", choices=Serialization.__members__, required=True)
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")
     chosen = parser.parse_args()
 

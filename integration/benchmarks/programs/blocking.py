@@ -23,7 +23,7 @@ from integration.benchmarks.programs.measuring import (
     timed,
 )
 from integration.benchmarks.programs.sending import SEND_TIMEOUT, NewMessage
-from rocketmq_py import Message, Serialization
+from rocketmq_py import Message
 from rocketmq_py.blocking import Producer, PushConsumer
 
 Sends: TypeAlias = Callable[[int], list[float]]
@@ -112,7 +112,6 @@ def consume(chosen: argparse.Namespace) -> None:
         group=chosen.group,
         consume_from="earliest",
         batch_size=chosen.list if takes_lists else None,
-        serialization=Serialization[chosen.serialization],
     ) as consumer:
         countdown = Countdown(chosen, consumer.stop)
         consumer.subscribe(chosen.topic)
@@ -126,7 +125,6 @@ def send(chosen: argparse.Namespace) -> None:
         chosen.address,
         group=chosen.group,
         max_in_flight=chosen.in_flight,
-        serialization=Serialization[chosen.serialization],
         send_timeout=SEND_TIMEOUT,
     ) as producer:
         message = partial(Message, chosen.topic, b"x" * chosen.size)
@@ -159,7 +157,6 @@ MODES: dict[str, Callable[[argparse.Namespace], None]] = {
 def main() -> None:
     """Run the program."""
     parser = options(__doc__, "namesrv", MODES)
-    parser.add_argument("--serialization", choices=Serialization.__members__, required=True)
     parser.add_argument("--thread", action="store_true", help="in another thread than the main one")
     chosen = parser.parse_args()
     if chosen.thread:

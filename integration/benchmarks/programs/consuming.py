@@ -11,7 +11,7 @@ import trio
 
 from integration.benchmarks.programs.measuring import Stopwatch, report
 from integration.benchmarks.programs.sending import SEND_TIMEOUT
-from rocketmq_py import Client, Message, PushConsumer, ReceivedMessage, Serialization
+from rocketmq_py import Client, Message, PushConsumer, ReceivedMessage
 
 
 def new_consumer(options: argparse.Namespace, batch_size: int | None = None) -> PushConsumer:
@@ -21,7 +21,6 @@ def new_consumer(options: argparse.Namespace, batch_size: int | None = None) -> 
         group=options.group,
         consume_from="earliest",
         batch_size=batch_size,
-        serialization=Serialization[options.serialization],
     )
 
 
@@ -104,7 +103,7 @@ async def latency(options: argparse.Namespace) -> None:
         arrived.set()
 
     async with (
-        Client(options.address, serialization=Serialization[options.serialization]) as client,
+        Client(options.address) as client,
         client.producer(options.group, send_timeout=SEND_TIMEOUT) as producer,
         client.push_consumer(options.group, consume_from="earliest") as consumer,
         trio.open_nursery() as nursery,

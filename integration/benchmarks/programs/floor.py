@@ -280,7 +280,6 @@ async def run(chosen: argparse.Namespace) -> None:
 def main() -> None:
     """Run the program."""
     parser = options(__doc__, "namesrv", MODES)
-    parser.add_argument("--serialization", help="ignored: the headers are JSON")
     parser.add_argument("--tasks", action="store_true", help="send from trio tasks in all modes")
     trio.run(run, parser.parse_args())
 

@@ -30,7 +30,7 @@ import trio
 from integration.benchmarks.programs.consuming import Countdown, new_consumer
 from integration.benchmarks.programs.floor import READ_SIZE, Answers, prepared
 from integration.benchmarks.programs.measuring import LATENCY_EVERY, Stopwatch, options, report, timed
-from rocketmq_py import ReceivedMessage, Serialization
+from rocketmq_py import ReceivedMessage
 from rocketmq_py.address import split_address
 from rocketmq_py.handoff.wakeup_fd import WakeupFd
 
@@ -259,7 +259,6 @@ async def send(chosen: argparse.Namespace, address: str, frame: bytes) -> None:
 def main() -> None:
     """Run the program."""
     parser = options(__doc__, "namesrv", ("awaited", "callers", "pipelined", "consume"))
-    parser.add_argument("--serialization", choices=Serialization.__members__, required=True)
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")
     chosen = parser.parse_args()
     loop_factory: Callable[[], Any] | None = None

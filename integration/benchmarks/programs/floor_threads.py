@@ -192,7 +192,6 @@ class Pipelined:
 def main() -> None:
     """Run the program."""
     parser = options(__doc__, "namesrv", ("awaited", "callers", "pipelined"))
-    parser.add_argument("--serialization", help="ignored: the headers are JSON")
     chosen = parser.parse_args()
     address, frame = trio.run(prepared, chosen)
     sends: Callable[[int], list[float]]

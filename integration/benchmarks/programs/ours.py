@@ -15,7 +15,6 @@ import trio
 from integration.benchmarks.programs.consuming import consume, consume_plainly, latency, memory
 from integration.benchmarks.programs.measuring import options
 from integration.benchmarks.programs.sending import send, send_batching
-from rocketmq_py import Serialization
 
 Mode: TypeAlias = Callable[[argparse.Namespace], Awaitable[None]]
 
@@ -45,7 +44,6 @@ def profile(mode: Mode, chosen: argparse.Namespace, file: Path) -> None:
 def main() -> None:
     """Run the program."""
     parser = options(__doc__, "namesrv", MODES)
-    parser.add_argument("--serialization", choices=Serialization.__members__, required=True)
     parser.add_argument("--profile", type=Path, help="write a profile to this file, as HTML")
     chosen = parser.parse_args()
     mode = MODES[chosen.mode]

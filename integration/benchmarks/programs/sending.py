@@ -18,7 +18,7 @@ from integration.benchmarks.programs.measuring import (
     report,
     timed,
 )
-from rocketmq_py import Message, Producer, Serialization
+from rocketmq_py import Message, Producer
 
 SEND_TIMEOUT = 30.0
 """Seconds. Long, as for the other clients: a benchmark waits instead of failing."""
@@ -104,7 +104,6 @@ async def send(options: argparse.Namespace) -> None:
         options.address,
         group=options.group,
         max_in_flight=options.in_flight,
-        serialization=Serialization[options.serialization],
         send_timeout=SEND_TIMEOUT,
     ) as producer:
         message = _messages(options)
@@ -123,7 +122,6 @@ async def send_batching(options: argparse.Namespace) -> None:
     async with Producer(
         options.address,
         group=options.group,
-        serialization=Serialization[options.serialization],
         send_timeout=SEND_TIMEOUT,
         linger=0.005,
     ) as producer:

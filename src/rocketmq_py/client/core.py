@@ -128,7 +128,6 @@ class ClientCore(Lifespan):
             self._handle_request,
             tls=config.tls,
             proxy=config.proxy,
-            serialization=config.serialization,
             credentials=config.credentials,
             namespace_v2=config.namespace_v2,
             hooks=self._rpc_hooks,

@@ -14,7 +14,6 @@ import attrs
 from rocketmq_py.address import https_addresses, parse_addresses
 from rocketmq_py.arguments import (
     Duration,
-    check_choice,
     check_text,
     flag,
     instance_of,
@@ -27,7 +26,6 @@ from rocketmq_py.client.namespace import check_namespace, instance_namespace
 from rocketmq_py.credentials import Credentials, CredentialsProvider
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
-from rocketmq_py.protocol.command import Serialization
 from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.tls import TLS
 
@@ -44,10 +42,6 @@ def trace_topic(_: object, attribute: attrs.Attribute[Any], value: object) -> No
     check_topic(value, attribute.name)
     if value in NOT_SENDABLE_TOPICS:
         raise ConfigurationError(f"{attribute.name} is {value!r}, a topic that clients cannot send to")
-
-
-def _serialization(value: Serialization | str) -> Serialization:
-    return check_choice(value, "serialization", Serialization)
 
 
 def _namespace(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -138,7 +132,6 @@ class ClientSettings:
             An empty text uses all brokers (rocketmq.zone, rocketmq.zone.mode).
         vip_channel: send requests other than pulls to a second port of the broker, two below its own. Pulls
             cannot delay them there (vipChannelEnabled).
-        serialization: the format of request headers: a Serialization or its name, such as "JSON".
         connect_timeout: seconds for one dial (connectTimeoutMillis).
         request_timeout: seconds for a request other than a send or a pull (mqClientApiTimeout).
         route_refresh_interval: seconds between two refreshes of all routes (pollNameServerInterval).
@@ -159,7 +152,6 @@ class ClientSettings:
     proxy: SocksProxy | None = attrs.field(default=None, converter=_proxy)
     zone: str | None = attrs.field(default=None, validator=_zone)
     vip_channel: bool = attrs.field(default=False, validator=flag)
-    serialization: Serialization = attrs.field(default=Serialization.JSON, converter=_serialization)
     connect_timeout: float = attrs.field(default=3.0, converter=seconds, validator=positive)
     request_timeout: float = attrs.field(default=3.0, converter=seconds, validator=positive)
     route_refresh_interval: float = attrs.field(default=30.0, converter=seconds, validator=positive)
@@ -225,8 +217,8 @@ class ClientOptions(TypedDict, total=False):
     """Settings of a Client. Made by ``make apis``.
 
     Defaults: instance_name=None, unit_name='', unit_mode=False, namespace=None, namespace_v2='',
-    credentials=None, tls=None, proxy=None, zone=None, vip_channel=False, serialization=Serialization.JSON,
-    connect_timeout=3.0, request_timeout=3.0, route_refresh_interval=30.0, heartbeat_interval=30.0.
+    credentials=None, tls=None, proxy=None, zone=None, vip_channel=False, connect_timeout=3.0,
+    request_timeout=3.0, route_refresh_interval=30.0, heartbeat_interval=30.0.
     """
 
     instance_name: str | None
@@ -239,7 +231,6 @@ class ClientOptions(TypedDict, total=False):
     proxy: SocksProxy | str | None
     zone: str | None
     vip_channel: bool
-    serialization: Serialization | str
     connect_timeout: Duration
     request_timeout: Duration
     route_refresh_interval: Duration

@@ -11,7 +11,7 @@ import trio
 
 from rocketmq_py.credentials import Credentials, CredentialsProvider, RequestSigner
 from rocketmq_py.errors import ClosedError, Delivery, RequestTimeoutError, RocketMQError, TLSError
-from rocketmq_py.protocol.command import Command, Serialization
+from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting.client_connection import ClientConnection
 from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.credential_source import CredentialSource, CredentialsUnavailableError
@@ -43,7 +43,6 @@ class ConnectionPool:
         handler: answers the requests of brokers.
         tls: TLS settings, or None for plain text.
         proxy: the proxy that connects to all addresses, or None.
-        serialization: the encoding of headers.
         credentials: signs every request: Credentials, or a function that returns them. None signs nothing.
         namespace_v2: the namespace in a field of every request. Empty for none.
         hooks: called around requests.
@@ -65,7 +64,6 @@ class ConnectionPool:
         *,
         tls: TLS | None = None,
         proxy: SocksProxy | None = None,
-        serialization: Serialization = Serialization.JSON,
         credentials: Credentials | CredentialsProvider | None = None,
         namespace_v2: str = "",
         hooks: RpcHooks | None = None,
@@ -77,7 +75,6 @@ class ConnectionPool:
         self._nursery = nursery
         self._handler = handler
         self._streams = StreamOpener(tls, proxy)
-        self._serialization = serialization
         self._credentials: Credentials | None = None
         self._credential_source: CredentialSource | None = None
         if credentials is None or isinstance(credentials, Credentials):
@@ -368,7 +365,6 @@ class ConnectionPool:
                 deadlines=self._deadlines,
                 handler=self._handler,
                 address=address,
-                serialization=self._serialization,
                 signer=RequestSigner.create(credentials, self._namespace_v2),
                 credential_source=self._credential_source,
                 hooks=self._hooks,
