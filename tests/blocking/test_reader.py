@@ -106,8 +106,10 @@ def test_pulls_end_when_they_are_closed_or_dropped(client: Client, sent: list[Se
         chunks = reader.pull(ranges_of(client))
         next(chunks)
         assert members(client) == 1
+        were_open = [chunks.is_open]
         chunks.close()
         assert members(client) == 0
+        assert [*were_open, chunks.is_open] == [True, False]
         with pytest.raises(ClosedError):
             for _ in chunks:
                 pass

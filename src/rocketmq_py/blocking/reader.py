@@ -151,6 +151,11 @@ class _Stream(Iterator[Item]):
     def __next__(self) -> Item:
         return next(self._items)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is open: False after it was closed, and in a process that was forked since."""
+        return self._hosted.is_open
+
     def close(self) -> None:
         """Stop pulling, and drop messages that were pulled. It may be called again."""
         self._hosted.close()
