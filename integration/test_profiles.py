@@ -54,6 +54,8 @@ def access(broker: TestBroker, *, with_namespace: bool = True) -> list[str]:
     words += ["--access-key", keys.access_key, "--secret-key", keys.secret_key]
     if with_namespace and "namespace" in options:
         words += ["--namespace", options["namespace"]]
+    if "namespace_v2" in options:
+        words += ["--namespace-v2", options["namespace_v2"]]
     return words
 
 
@@ -135,9 +137,12 @@ async def test_unsigned_requests_of_java_and_this_client_fail(name: str) -> None
         assert broker.messages("Orders") == []
 
 
-# The releases of Go's client have no TLS, and send sharding keys as another property than __SHARDINGKEY.
+# The releases of Go's client have no TLS and no second namespace. They send sharding keys as another property
+# than __SHARDINGKEY.
 @pytest.mark.parametrize(
-    "name", [name for name, one in PROFILES.items() if one.untrusted_tls is None], indirect=True
+    "name",
+    [name for name, one in PROFILES.items() if one.untrusted_tls is None and one.namespace_v2 is None],
+    indirect=True,
 )
 @pytest.mark.usefixtures("go")
 async def test_go_and_this_client_exchange_messages(name: str) -> None:

@@ -15,13 +15,21 @@ from rocketmq_py.broker.profile_rules import access_keys_of, name_server_check, 
 from rocketmq_py.broker.profiles import PROFILES, Profile, Rule
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.credentials import Credentials, signed
+from rocketmq_py.credentials import Credentials, RequestSigner, signed
 from rocketmq_py.errors import ConfigurationError
 from tests.broker.offline import START_MS, Answer, OfflineBroker, OfflineClient
 
 OpenBroker = Callable[..., OfflineBroker]
 ALIBABA_4, TENCENT_4 = PROFILES["alibaba-4"], PROFILES["tencent-4"]
 TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
+
+
+def complete(
+    profile: Profile, credentials: Credentials, fields: Mapping[str, str], body: bytes = b""
+) -> Mapping[str, str]:
+    """Return the fields of a request as a client with the settings of the profile sends them."""
+    namespace = "" if profile.namespace_v2 is None else profile.namespace_v2.value
+    return RequestSigner(credentials, namespace).complete(fields, body)
 
 
 class SigningClient:
@@ -36,7 +44,7 @@ class SigningClient:
             broker.broker.state.topics.put(TopicConfig(name, 1, 1, attributes={"message.type": kind}))
 
     def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Answer:
-        return self.client.ask(code, signed(fields, body, self._credentials), body)
+        return self.client.ask(code, complete(self._profile, self._credentials, fields, body), body)
 
     def send(self, topic: str, body: bytes = b"x", **properties: str) -> Answer:
         text = "".join([f"{name}\x01{value}\x02" for name, value in {"UNIQ_KEY": "1", **properties}.items()])
@@ -110,7 +118,7 @@ async def test_name_servers_check_signatures(name: str) -> None:
     else:
         assert answer.code == ResponseCode.TOPIC_NOT_EXIST
     keys = Credentials(profile.access_key, profile.secret_key)
-    assert client.ask_name_server(code, signed(fields, b"", keys)).code == ResponseCode.SUCCESS
+    assert client.ask_name_server(code, complete(profile, keys, fields)).code == ResponseCode.SUCCESS
     for refused in profile.not_offered.value & {RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.PUT_KV_CONFIG}:
         answer = client.ask_name_server(refused, signed({}, b"", keys))
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
@@ -140,6 +148,29 @@ async def test_groups_and_topics_without_the_namespace_do_not_exist(connect: Con
     other = SigningClient(client.client._to, without)
     client.client._to.broker.state.topics.delete("NORMAL")
     assert other.send("NORMAL").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_each_request_names_the_instance_of_a_serverless_profile(open_broker: OpenBroker) -> None:
+    profile = PROFILES["alibaba-5-serverless"]
+    broker = open_broker(profile=profile)
+    check = name_server_check(BrokerConfig(profile=profile))
+    broker.name_server_dispatch._check = check
+    client = broker.connect()
+    keys = Credentials(profile.access_key, profile.secret_key)
+    instance = {"nsd": "true", "ns": "rmq-cn-test1234"}
+    route = RequestCode.GET_ROUTEINFO_BY_TOPIC
+    for fields in ({}, {"ns": "rmq-cn-test1234"}, {**instance, "ns": "other"}, {**instance, "nsd": "false"}):
+        for answer in (
+            client.ask(RequestCode.HEART_BEAT, signed(fields, b"", keys)),
+            client.ask_name_server(route, signed({"topic": "TBW102", **fields}, b"", keys)),
+        ):
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert "do not name the instance rmq-cn-test1234" in (answer.remark or "")
+    fields = {"topic": "missing", **instance}
+    assert client.ask_name_server(route, signed(fields, b"", keys)).code == ResponseCode.TOPIC_NOT_EXIST
+    # The fields are signed.
+    answer = client.ask_name_server(route, {**signed({"topic": "TBW102"}, b"", keys), **instance})
+    assert answer.remark == profile.forged.value
 
 
 @pytest.mark.parametrize("name", [name for name, one in PROFILES.items() if one.type_mismatch])

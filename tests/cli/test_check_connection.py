@@ -307,6 +307,47 @@ def test_a_missing_namespace_on_a_service(check: Check, name: str) -> None:
         assert value["failed"] is None
 
 
+def test_a_missing_or_wrong_instance_of_a_serverless_service(invoke: Invoke) -> None:
+    with run_broker(profile="alibaba-5-serverless", topics=["Orders"]) as broker:
+        there = ["-n", broker.name_server_address, *options_of(broker, without="namespace_v2")]
+        for options in ([], ["--namespace-v2", "other"]):
+            ended = invoke("check", "connection", "-t", "Orders", *there, *options)
+            assert ended.code == 2
+            first, *_, last = ended.out.decode().splitlines()
+            assert first.startswith("CRITICAL - namespace: 127.0.0.1:")
+            assert "do not name the instance rmq-cn-test1234" in first
+            assert last.startswith("what to do: Pass --namespace-v2 with the ID of the instance")
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "advice"),
+    [
+        ("rmq-cn-1.cn-hangzhou.rmq.aliyuncs.com", [], "instance ID over the Internet: pass --namespace-v2."),
+        ("rmq-cn-1.cn-hangzhou.rmq.aliyuncs.com", ["--namespace-v2", "rmq-cn-1"], ""),
+        ("rocketmq-1.rocketmq.gz.public.tencenttdmq.com", [], "Clusters of 5.x have none: pass --namespace."),
+    ],
+)
+def test_the_advice_names_the_option_for_the_namespace_of_the_service(
+    check: Check, monkeypatch: pytest.MonkeyPatch, host: str, options: list[str], advice: str
+) -> None:
+    with run_broker(profile="alibaba-5", topics=["Orders"]) as broker:
+        port = broker.name_server_address.rpartition(":")[2]
+        monkeypatch.setattr(
+            "rocketmq_py.admin.connection.walk.console_of", lambda _: console_of(f"{host}:{port}")
+        )
+        monkeypatch.setattr(
+            "rocketmq_py.admin.connection.servers.console_of", lambda _: console_of(f"{host}:{port}")
+        )
+        value = check(broker.name_server_address, "-t", "Missing", *options_of(broker), *options)
+        assert value["failed"] == "route"
+        assert advice in value["advice"]
+        assert ("pass --namespace" in value["advice"]) == bool(advice)
+        wrong = ["--access-key", "other", "--secret-key", "other", *options]
+        value = check(broker.name_server_address, *wrong)
+        assert value["failed"] == "signature"
+        assert ("pass --namespace-v2" in value["advice"]) == ("pass --namespace-v2" in advice)
+
+
 def test_a_missing_or_wrong_namespace_where_topics_are_listed(check: Check, broker: TestBroker) -> None:
     broker.create_topic("tenant%Bills")
     value = check(broker.name_server_address, "-t", "Bills")

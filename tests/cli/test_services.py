@@ -22,7 +22,7 @@ from tests.cli.conftest import Invoke, options_of
 Command = Callable[..., Ended]
 
 
-@pytest.fixture(params=["alibaba-4", "alibaba-5", "tencent-4"])
+@pytest.fixture(params=["alibaba-4", "alibaba-5", "alibaba-5-serverless", "tencent-4"])
 def service(request: pytest.FixtureRequest) -> Iterator[TestBroker]:
     """A service with five messages in topic Orders, of which group billing has consumed three."""
     with run_broker(profile=request.param, topics=["Orders:1", "Bills:1"]) as broker:

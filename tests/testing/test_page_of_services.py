@@ -21,6 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "managed-services.md"
 HEADINGS = {
     "alibaba-4": "Alibaba Cloud 4.x",
     "alibaba-5": "Alibaba Cloud 5.x",
+    "alibaba-5-serverless": "Alibaba Cloud 5.x",
     "tencent-4": "Tencent Cloud 4.x",
     "huawei": "Huawei Cloud",
     "volcengine": "Volcengine",
@@ -52,8 +53,8 @@ def connected_to(
     host, port = split_address(broker.name_server_address)
     actual = broker.client_options
     options = {**options, "credentials": actual["credentials"]}
-    if "namespace" in options:
-        options["namespace"] = actual["namespace"]
+    for name in options.keys() & {"namespace", "namespace_v2"}:
+        options[name] = actual[name]
     first = address.removeprefix("http://").partition(";")[0]
     name, _ = split_address(first)
     rule = PROFILES[profile].namespace
@@ -70,13 +71,18 @@ def connected_to(
 CLIENTS = [
     (profile, number)
     for profile, heading in HEADINGS.items()
-    for number in range(len(settings_on_page(heading)))
+    for number, (_, options) in enumerate(settings_on_page(heading))
+    if ("namespace_v2" in options) == (PROFILES[profile].namespace_v2 is not None)
 ]
 
 
 @pytest.mark.parametrize("heading", [*HEADINGS.values(), "Tencent Cloud 5.x"])
 def test_each_section_has_settings(heading: str) -> None:
     assert settings_on_page(heading)
+
+
+def test_each_profile_has_settings() -> None:
+    assert {profile for profile, _ in CLIENTS} == {*PROFILES}
 
 
 @pytest.mark.parametrize(("profile", "number"), CLIENTS)

@@ -15,8 +15,10 @@ from rocketmq_py import Client, Message, Producer, ReceivedMessage, TransactionS
 from rocketmq_py.address import split_address
 from rocketmq_py.broker.profiles import PROFILES
 from rocketmq_py.client import core_of
+from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import (
     AccessDeniedError,
+    BrokerError,
     FlowControlError,
     MessageRefusedError,
     RocketMQError,
@@ -38,7 +40,7 @@ EXPECTED = {
     ("Payments", b"paid", 0),
 }
 HAS_OWN_DELAYS = {"alibaba-4", "tencent-4"}
-CLOUD_TRACES = {"alibaba-4", "alibaba-5"}
+CLOUD_TRACES = {"alibaba-4", "alibaba-5", "alibaba-5-serverless"}
 
 
 @pytest.fixture(params=PROFILES)
@@ -154,6 +156,42 @@ async def test_a_missing_namespace_is_a_missing_topic(name: str) -> None:
             assert await core_of(client).routes.get(PROFILES[name].full_name("Orders"))
 
 
+@pytest.mark.parametrize("given", [None, "rmq-cn-other"])
+async def test_a_missing_or_wrong_instance_is_refused(given: str | None) -> None:
+    with run_broker(profile="alibaba-5-serverless", topics=TOPICS) as broker:
+        assert broker.client_options["namespace_v2"] == "rmq-cn-test1234"
+        options = {**broker.client_options, "namespace_v2": given or ""}
+        async with Client(broker.name_server_address, **options) as client:
+            with pytest.raises(BrokerError, match="do not name the instance rmq-cn-test1234"):
+                await core_of(client).routes.get("Orders")
+
+
+async def test_each_request_to_a_serverless_instance_names_it() -> None:
+    """Those of heartbeats, commits, retries and traces, too: the profile would refuse others."""
+    with run_broker(profile="alibaba-5-serverless", topics=TOPICS) as broker:
+        async with (
+            Client(broker.name_server_address, **broker.client_options) as client,
+            client.producer("senders", trace="cloud") as producer,
+            client.push_consumer("readers", consume_from="earliest") as consumer,
+        ):
+            consumer.subscribe("Orders")
+            await producer.send(Message("Orders", b"order"))
+
+            async def handle(_: ReceivedMessage) -> None:
+                consumer.stop()
+
+            with trio.fail_after(20):
+                await consumer.run(handle)
+        assert await broker.wait_for_async(PROFILES["alibaba-5-serverless"].trace_topic.value)
+        requests = broker.requests()
+        assert {"HEART_BEAT", "GET_ROUTEINFO_BY_TOPIC", "PULL_MESSAGE"} <= {
+            RequestCode(one.code).name for one in requests
+        }
+        assert {(one.fields.get("nsd"), one.fields.get("ns")) for one in requests} == {
+            ("true", "rmq-cn-test1234")
+        }
+
+
 async def test_verified_tls_fails_on_an_untrusted_certificate() -> None:
     with run_broker(profile="huawei", topics=TOPICS) as broker:
         async with Client(broker.name_server_address, **{**broker.client_options, "tls": True}) as client:
@@ -172,7 +210,7 @@ async def test_a_delay_without_the_property_of_the_service_has_no_effect(name: s
             assert len(await broker.wait_for_async("Orders")) == 1
 
 
-@pytest.mark.parametrize("name", ["alibaba-4", "alibaba-5", "huawei"], indirect=True)
+@pytest.mark.parametrize("name", ["alibaba-4", "alibaba-5", "alibaba-5-serverless", "huawei"], indirect=True)
 async def test_messages_of_another_type_are_refused_with_advice(name: str) -> None:
     with run_broker(profile=name, topics=TOPICS) as broker:
         async with (

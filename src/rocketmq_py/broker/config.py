@@ -152,9 +152,10 @@ class BrokerConfig:
             or not, as a real broker deletes its old files (fileReservedTime). The queue's minimum offset then
             increases, and a pull below it is answered with the new minimum.
         max_store_messages: maximum number of stored messages, including RocketMQ's own. None for no limit.
-        profile: the profile of a managed service, or its name: "alibaba-4", "alibaba-5", "tencent-4",
-            "huawei" or "volcengine". The servers refuse what this service refuses according to its documents.
-            Its rules replace ``auto_create_topic_enable``, ``max_message_size`` and ``timer_max_delay_sec``.
+        profile: the profile of a managed service, or its name: "alibaba-4", "alibaba-5",
+            "alibaba-5-serverless", "tencent-4", "huawei" or "volcengine". The servers refuse what this
+            service refuses according to its documents. Its rules replace ``auto_create_topic_enable``,
+            ``max_message_size`` and ``timer_max_delay_sec``.
 
     Raises:
         ConfigurationError: a value is out of its range.

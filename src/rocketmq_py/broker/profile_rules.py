@@ -39,6 +39,7 @@ def name_server_check(config: BrokerConfig) -> Callable[[Command], None] | None:
         _check_offered(profile, request)
         try:
             _authenticate(profile, access_control, request)
+            _check_namespace_v2(profile, request)
         except Refusal:
             is_route = request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
             if profile.hides_routes is None or not is_route:
@@ -94,6 +95,7 @@ class ProfileRules:
         """Raise Refusal for a request that the service refuses."""
         _check_offered(self._profile, request)
         _authenticate(self._profile, self._access_control, request)
+        _check_namespace_v2(self._profile, request)
         self._check_group(request.fields.get("consumerGroup", ""))
         read = _READERS.get(request.code)
         if read is not None:
@@ -144,6 +146,14 @@ class ProfileRules:
 def _check_offered(profile: Profile, request: Command) -> None:
     if request.code in profile.not_offered.value:
         raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
+
+
+def _check_namespace_v2(profile: Profile, request: Command) -> None:
+    rule = profile.namespace_v2
+    if rule is not None and (request.fields.get("nsd"), request.fields.get("ns")) != ("true", rule.value):
+        # No page shows the text of the service.
+        remark = f"the fields nsd and ns of the request do not name the instance {rule.value}."
+        raise Refusal(ResponseCode.NO_PERMISSION, remark)
 
 
 def _authenticate(profile: Profile, access_control: AccessControl, request: Command) -> None:

@@ -82,6 +82,7 @@ class Profile:
         hides_routes: whether requests for routes without valid keys are answered as if the topic did not
             exist.
         namespace: names of topics and groups begin with it and ``%``.
+        namespace_v2: every request must have it in the field ``ns``, and ``nsd``, both of them signed.
         type_mismatch: the remark that refuses a message whose type is not that of its topic. ``{expected}``
             and ``{actual}`` stand for the types.
         not_offered: the requests that are refused as not supported.
@@ -101,6 +102,7 @@ class Profile:
     forged: Rule[str]
     hides_routes: Rule[bool] | None = None
     namespace: Rule[str] | None = None
+    namespace_v2: Rule[str] | None = None
     type_mismatch: Rule[str] | None = None
     not_offered: Rule[frozenset[int]]
     delays: Rule[Delays]
@@ -238,6 +240,17 @@ ALIBABA_5: Final = Profile(
         CLOUD_TRACE_PREFIX + "DefaultRegion", "https://github.com/apache/rocketmq-client-go/issues/842"
     ),
 )
+ALIBABA_5_SERVERLESS: Final = attrs.evolve(
+    ALIBABA_5,
+    name="alibaba-5-serverless",
+    service="Alibaba Cloud, ApsaraMQ for RocketMQ 5.x, a serverless instance over the Internet",
+    # The page says so for gRPC. The fields for remoting are those of NamespaceRpcHook of Apache's client 5.2.
+    namespace_v2=Rule(
+        "rmq-cn-test1234",
+        _ALIBABA + "en/apsaramq-for-rocketmq/cloud-message-queue-rocketmq-5-x-series/developer-reference/"
+        "sample-code-for-the-sdk-for-python; " + _APACHE + "NamespaceRpcHook (client 5.2)",
+    ),
+)
 TENCENT_4: Final = Profile(
     name="tencent-4",
     service="Tencent Cloud, TDMQ for RocketMQ 4.x",
@@ -290,7 +303,8 @@ VOLCENGINE: Final = Profile(
 )
 
 PROFILES: Final[Mapping[str, Profile]] = {
-    profile.name: profile for profile in (ALIBABA_4, ALIBABA_5, TENCENT_4, HUAWEI, VOLCENGINE)
+    profile.name: profile
+    for profile in (ALIBABA_4, ALIBABA_5, ALIBABA_5_SERVERLESS, TENCENT_4, HUAWEI, VOLCENGINE)
 }
 """The profiles by name."""
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(exists=True, dir_okay=False)
 _PORT = click.IntRange(0, 65535)
-PROFILE_NAMES = ("alibaba-4", "alibaba-5", "tencent-4", "huawei", "volcengine")
+PROFILE_NAMES = (
+    "alibaba-4", "alibaba-5", "alibaba-5-serverless", "tencent-4", "huawei", "volcengine",
+)  # fmt: skip
 """The names of the profiles, repeated here so that ``--help`` does not import the broker."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -191,6 +193,8 @@ def _needed_options(config: BrokerConfig) -> str:
             options += ["--access-key", access_key, "--secret-key", secret_key]
     if profile.namespace is not None:
         options += ["--namespace", profile.namespace.value]
+    if profile.namespace_v2 is not None:
+        options += ["--namespace-v2", profile.namespace_v2.value]
     if profile.untrusted_tls is not None:
         options.append("--insecure")
     return f"{profile.service}; options of clients: {shlex.join(options)}"

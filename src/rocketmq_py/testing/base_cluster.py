@@ -131,6 +131,8 @@ class BaseCluster(ABC):
         profile = self._config.profile
         if profile is not None and profile.namespace is not None:
             options["namespace"] = profile.namespace.value
+        if profile is not None and profile.namespace_v2 is not None:
+            options["namespace_v2"] = profile.namespace_v2.value
         if profile is not None and profile.untrusted_tls is not None:
             options["tls"] = TLS(verify=False)
         return options

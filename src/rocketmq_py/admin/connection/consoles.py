@@ -17,6 +17,7 @@ class Console:
         endpoint: where the console shows the address.
         keys: what the access key and the secret key are.
         namespace: what the namespace is.
+        namespace_option: the option for it. Empty if the service has none.
         topics: where topics and groups are created.
         network: why the address may not be reached.
     """
@@ -25,6 +26,7 @@ class Console:
     endpoint: str
     keys: str
     namespace: str
+    namespace_option: str = "--namespace"
     topics: str = "Create it in the console, in the instance of this address"
     network: str
 
@@ -43,8 +45,8 @@ ALIBABA_5: Final = Console(
     endpoint="Copy the endpoint from the details of the instance",
     keys="They are the user name and password of the instance (Access Control), not the AccessKey of the "
     "account",
-    namespace="Names have no namespace. Serverless instances need --namespace-v2 with the instance ID "
-    "over the Internet",
+    namespace="Names have no namespace. A serverless instance needs its instance ID over the Internet",
+    namespace_option="--namespace-v2",
     network="The VPC endpoint works in its VPC only. For the public endpoint, add this machine to the IP "
     "address whitelist",
 )
@@ -62,6 +64,7 @@ HUAWEI: Final = Console(
     endpoint="Copy all connection addresses of the instance: port 8100 in its VPC, 8200 outside",
     keys="They are the name and the secret key of a user of the instance, if its ACL is on",
     namespace="Names have no namespace",
+    namespace_option="",
     network="The security group must allow this machine port 8100 (8200 outside the VPC), and 10100 to "
     "10199 of the brokers",
 )

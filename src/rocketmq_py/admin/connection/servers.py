@@ -28,6 +28,8 @@ _OF_KEYS: Final = re.compile(
     r"signature|access_?key|username|is not found|is disabled|acl config", re.IGNORECASE
 )
 """Refusals that are about the keys, and not about the rights of their user."""
+_OF_NAMESPACE: Final = re.compile(r"\bnsd?\b|namespace|instance", re.IGNORECASE)
+"""Refusals that are about the namespace in a field of the request."""
 
 
 class ServerSteps:
@@ -140,8 +142,11 @@ class ServerSteps:
             )
         is_known = answer.code in (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)
         if not is_known and not denies_access(answer.code, answer.remark):
-            error = broker_error(answer.code, answer.remark, address)
-            raise StepFailedError(one_line(str(error)), self.console.endpoint)
+            text = one_line(str(broker_error(answer.code, answer.remark, address)))
+            if _OF_NAMESPACE.search(answer.remark or ""):
+                advice = "Pass --namespace-v2 with the ID of the instance, as the console shows it"
+                raise StepFailedError(text, advice, step="namespace")
+            raise StepFailedError(text, self.console.endpoint)
 
     async def _why_silent(self, failures: Mapping[str, str]) -> StepFailedError:
         for address in failures:
@@ -187,13 +192,22 @@ class ServerSteps:
         """Whether the client has keys."""
         return self.client.settings.credentials is not None
 
+    @property
+    def namespace_advice(self) -> str:
+        """What the namespace of the service is, and its option. Empty if there is none, or it is given."""
+        option = self.console.namespace_option
+        namespace_v2 = self.client.settings.namespace_v2
+        given = self.client.namespace.name if option == "--namespace" else namespace_v2
+        return f" {self.console.namespace}: pass {option}." if option and not given else ""
+
     def denial(self, error: BrokerError) -> StepFailedError:
         """Return the failure for an answer that denies access: of the keys, or of their rights."""
+        hint = f".{self.namespace_advice}" if self.console.namespace_option == "--namespace-v2" else ""
         if _OF_KEYS.search(error.remark or ""):
             what = "Compare the keys with the console's" if self.is_signing else KEYS_ADVICE
-            return StepFailedError(str(error), f"{what}. {self.console.keys}", step="signature")
+            return StepFailedError(str(error), f"{what}. {self.console.keys}{hint}", step="signature")
         advice = "Give the user of the keys the rights PUB and SUB for the topic, and SUB for the group"
-        return StepFailedError(str(error), advice, step="permissions")
+        return StepFailedError(str(error), f"{advice}{hint}", step="permissions")
 
 
 async def _ask_for_route(client: ClientCore, full_name: str, address: str) -> Command:

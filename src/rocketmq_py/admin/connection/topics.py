@@ -135,11 +135,10 @@ class TopicSteps:
                 step="signature",
             )
         if info is None:
-            missing = "" if self._client.namespace.name else f" {self._console.namespace}: pass --namespace."
             return StepFailedError(
                 text,
                 f"{self._console.topics}. If it is there, the namespace, the address or the keys are "
-                f"those of another instance.{missing} {self._console.keys}",
+                f"those of another instance.{self._servers.namespace_advice} {self._console.keys}",
             )
         brokers = ClusterInfo.decode(info.body).broker_addr_table
         if not brokers:
