@@ -230,7 +230,7 @@ class Brokers(Operations):
 
     async def _registered(self) -> tuple[_RegisteredBroker, ...]:
         """Return all brokers that name servers know, sorted by cluster, name and id."""
-        info = await self._client.name_servers.cluster_info()
+        info = await self._client.name_servers.cluster_with_brokers()
         clusters = {name: cluster for cluster, names in info.cluster_addr_table.items() for name in names}
         registered = [
             _RegisteredBroker(name, clusters.get(name, broker.cluster), broker_id, address)

@@ -61,7 +61,7 @@ class DeadLetterQueues(Operations):
         client = self._client
         topic = dead_letter_topic(check_group(group))
         try:
-            route = await client.name_servers.route(topic)
+            route = await client.name_servers.find_route(topic)
         except TopicNotFoundError:  # no dead letters yet: brokers create the topic with the first one
             return DeadLetterListing(letters=(), total=0, failures=await self._require_group(group))
         queues: dict[str, list[MessageQueue]] = {

@@ -227,7 +227,7 @@ class Messages(Operations):
     ) -> PartialResults[str, Sequence[str]]:
         """Return the groups that consume a topic, by broker."""
         client = self._client
-        route = await client.name_servers.route(topic)
+        route = await client.name_servers.find_route(topic)
         header = QueryTopicConsumeByWhoRequest(topic=topic)
 
         async def query(broker_name: str) -> Sequence[str]:

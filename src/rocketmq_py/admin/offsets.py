@@ -124,7 +124,7 @@ class Offsets(Operations):
         self, group: str, topic: str, to: _Target, *, dry_run: bool
     ) -> PartialResults[str, tuple[OffsetReset, ...]]:
         """Reset a group in one topic. Return the resets by broker."""
-        route = await self._client.name_servers.route(topic)
+        route = await self._client.name_servers.find_route(topic)
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
         planned = await query_each(sorted(brokers), lambda name: self._plan(group, topic, to, brokers[name]))
         if dry_run:

@@ -39,10 +39,11 @@ class Operations:
         Raises:
             ConfigurationError: the cluster or a broker does not exist.
             NameServerError: no name server answered.
+            NoQueueError: no broker is registered.
         """
         names = optional(check_texts, brokers, "brokers")
         optional(check_text, cluster, "cluster")
-        info = await self._client.name_servers.cluster_info()
+        info = await self._client.name_servers.cluster_with_brokers()
         known = info.broker_addr_table
         if cluster is not None:
             if cluster not in info.cluster_addr_table:

@@ -131,7 +131,7 @@ class Topics(Operations):
             SomeBrokersFailedError: none of several brokers answered. With a single one its own error is
                 raised.
         """
-        route = await self._client.name_servers.route(check_topic(topic))
+        route = await self._client.name_servers.find_route(check_topic(topic))
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
         queues = {data.broker_name: data for data in route.queue_datas}
         answers = await query_each(
@@ -302,7 +302,7 @@ class Topics(Operations):
         if message_type is not None:
             wanted[TYPE_ATTRIBUTE] = check_choice(message_type, "message_type", MessageType)
         names = optional(check_texts, brokers, "brokers")
-        route = await self._client.name_servers.route(topic)
+        route = await self._client.name_servers.find_route(topic)
         selected = _brokers_with(topic, route, names)
         await require_attribute_support(self._client, selected, wanted, "topic")
         order_change = await alteration_of(
@@ -341,7 +341,7 @@ class Topics(Operations):
         """
         _check_name(topic)
         client = self._client
-        route = await client.name_servers.route(topic)
+        route = await client.name_servers.find_route(topic)
         brokers = _brokers_with(topic, route, None)
         header = DeleteTopicInBrokerRequest(topic=topic)
         deleted = await change_each(

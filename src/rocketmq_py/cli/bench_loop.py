@@ -271,7 +271,7 @@ async def _consume_as_member(
         record(message)
 
     async with Client(access.name_servers, **access.client_options()) as client:
-        await core_of(client).routes.get(topic)  # a consumer would wait for a missing topic
+        await core_of(client).routes.find(topic)  # a consumer would wait for a missing topic
         async with PushConsumer(client, group=group, consume_from="earliest") as consumer:
             consumer.subscribe(topic)
             measurement.start()

@@ -81,7 +81,7 @@ async def run_relay(access: Access, topic: str, store: str, group: str | None, m
         complain(f"relaying topic {topic} with the store {store}")
         with until_signal():
             try:
-                await core_of(client).routes.get(topic)
+                await core_of(client).routes.find(topic)
             except TopicNotFoundError as error:
                 complain(f"{error}; waiting until it is created")
             log_warnings()

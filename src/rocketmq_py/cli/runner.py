@@ -74,7 +74,7 @@ async def wait_for_topic(client: ClientCore, topic: str, *, wait: bool) -> bool:
     Raises CommandError if it does not exist and ``wait`` is not set.
     """
     try:
-        await client.routes.get(topic)
+        await client.routes.find(topic)
     except TopicNotFoundError as error:
         if not wait:
             raise CommandError(f"{error}; --wait waits until it is created") from None

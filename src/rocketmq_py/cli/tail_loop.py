@@ -249,7 +249,7 @@ def _is_pattern(name: str) -> bool:
 
 async def _exists(reader: Reader, topic: str) -> bool:
     try:
-        await core_of(reader).routes.get(topic)
+        await core_of(reader).routes.find(topic)
     except TopicNotFoundError:
         return False
     return True

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
@@ -24,6 +24,7 @@ from rocketmq_py.errors import (
     ConnectionLostError,
     Delivery,
     NameServerError,
+    NoQueueError,
     RequestTimeoutError,
     RocketMQError,
     TopicNotFoundError,
@@ -48,6 +49,11 @@ FAILOVER_SECONDS = 1.0
 """Seconds that a name server has to answer if there is another one to ask. The last has the whole timeout."""
 RETRY_PAUSE = 0.1
 """Seconds until the name servers are asked again if none can be reached."""
+FIRST_REGISTRATION_PAUSE = 0.1
+"""Seconds until the name servers are asked again if no broker is registered. It is doubled each time."""
+LONGEST_REGISTRATION_PAUSE = 0.8
+
+Found = TypeVar("Found")
 
 
 class NameServers:
@@ -331,6 +337,55 @@ class NameServers:
             advice = missing_topic_advice(topic, namespace, self._unresolved)
             raise TopicNotFoundError(topic, self.addresses, namespace, full_name=full_name, advice=advice)
         return TopicRoute.decode(_body(address, answer))
+
+    async def find_route(self, topic: str) -> TopicRoute:
+        """Return the route of a topic as :meth:`route`, but wait for brokers as :meth:`until_registered`."""
+        return await self.until_registered(lambda: self.route(topic))
+
+    async def until_registered(self, look_up: Callable[[], Awaitable[Found]]) -> Found:
+        """Look up a topic. Repeat it up to ``timeout`` seconds while no broker is registered.
+
+        Name servers forget the topics of a broker whose process ends until it is back. ``look_up`` raises
+        TopicNotFoundError then. This raises it if the topic is still missing, and other errors at once.
+        """
+        deadline, pause, was_empty = trio.current_time() + self._timeout, FIRST_REGISTRATION_PAUSE, False
+        while True:
+            try:
+                return await look_up()
+            except TopicNotFoundError as error:
+                is_empty = await self.has_no_broker(error)
+                # A broker may have registered between the two requests.
+                if not (is_empty or was_empty) or trio.current_time() >= deadline:
+                    raise
+                was_empty = is_empty
+            await trio.sleep(min(pause, max(deadline - trio.current_time(), 0.0)))
+            pause = min(2 * pause, LONGEST_REGISTRATION_PAUSE)
+
+    async def has_no_broker(self, missing: TopicNotFoundError) -> bool:
+        """Whether no broker is registered, which ``missing`` then says. False if no name server answers."""
+        try:
+            if (await self.cluster_info()).broker_addr_table:
+                return False
+        except RocketMQError:
+            return False
+        missing.not_reached = True
+        missing.args = (f"{missing}; no broker is registered there at the moment",)
+        return True
+
+    async def cluster_with_brokers(self) -> ClusterInfo:
+        """Return all clusters and brokers. Wait up to ``timeout`` seconds until one is registered.
+
+        Raises NoQueueError if none is, and as :meth:`cluster_info`.
+        """
+        deadline, pause = trio.current_time() + self._timeout, FIRST_REGISTRATION_PAUSE
+        while not (info := await self.cluster_info()).broker_addr_table:
+            if trio.current_time() >= deadline:
+                error = NoQueueError(f"no broker is registered at the name servers {self.addresses}")
+                error.not_reached = True
+                raise error
+            await trio.sleep(min(pause, deadline - trio.current_time()))
+            pause = min(2 * pause, LONGEST_REGISTRATION_PAUSE)
+        return info
 
     async def cluster_info(self) -> ClusterInfo:
         """Return all clusters and brokers. Raises NameServerError or BrokerError."""

@@ -210,12 +210,20 @@ class Routes:
                 try:
                     return await self.get(topic, for_sending=for_sending)
                 except RocketMQError as error:
-                    if not error.not_reached:
+                    # A broker may have registered between two requests of the first attempt that it answers.
+                    if not (error.not_reached or (last_error is not None and last_error.not_reached)):
                         raise
                     last_error = error
                 await trio.sleep(pause)
                 pause = min(2 * pause, LONGEST_BACK_OFF)
         raise last_error or self._name_servers.not_answered(deadline - started)
+
+    async def find(self, topic: str) -> Route:
+        """Return the route of a topic, for calls that may wait until a broker is registered.
+
+        Raises as :meth:`get`. See :meth:`NameServers.until_registered`.
+        """
+        return await self._name_servers.until_registered(lambda: self.get(topic))
 
     async def wait_for(self, topic: str, *, interval: float = MISSING_PAUSE) -> Route:
         """Return the route of a topic. Repeat the request every ``interval`` seconds until the topic exists.
@@ -251,19 +259,10 @@ class Routes:
         try:
             wire = await self._name_servers.route(DEFAULT_TOPIC)
         except TopicNotFoundError:
-            if await self._has_no_broker():
-                # The brokers or the name server have just been started. The topic may exist.
-                missing.not_reached = True
-                missing.add_note("no broker is registered at the name servers at the moment")
+            # The brokers or the name server may have just been started. The topic may exist.
+            await self._name_servers.has_no_broker(missing)
             raise missing from None
         return Route.of_default(topic, wire, DEFAULT_TOPIC_QUEUES)
-
-    async def _has_no_broker(self) -> bool:
-        """Whether no broker is registered at the name servers. False if they do not say."""
-        try:
-            return not (await self._name_servers.cluster_info()).broker_addr_table
-        except RocketMQError:
-            return False
 
     def invalidate(self, topic: str) -> None:
         """Refresh the route of a topic soon, because an error has shown that it is outdated.

@@ -381,7 +381,7 @@ async def cancel(client: Client, topic: str, message_id: str) -> None:
     check_topic(topic)
     check_not_blank(message_id, "message_id")
     async with Producer(client) as producer:
-        route = await core_of(client).routes.get(topic)
+        route = await core_of(client).routes.find(topic)
         # The queue of the message is unknown, so each queue gets the cancellation.
         for queue in route.write_queues:
             await producer.send(cancellation_message(topic, message_id), queue=queue)

@@ -297,7 +297,7 @@ class LitePullConsumer(GroupConsumer):
             NameServerError, BrokerError: the route lookup failed.
         """
         self._check_open()
-        return sorted((await self._client.routes.get(check_topic(topic))).read_queues)
+        return sorted((await self._client.routes.find(check_topic(topic))).read_queues)
 
     # Commits
 

@@ -213,7 +213,7 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
         """
         self._check_open()
         # A copy of the topics, because another task may subscribe in the meantime.
-        routes = [await self._client.routes.get(topic) for topic in list(self._subscriptions)]
+        routes = [await self._client.routes.find(topic) for topic in list(self._subscriptions)]
         brokers, group = self._client.brokers, self._settings.group
         return await query_lag(
             self._client,

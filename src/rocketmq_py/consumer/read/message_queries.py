@@ -34,7 +34,7 @@ async def find_by_offset_id(
 ) -> ReceivedMessage | None:
     """Return the message with an offset message id, or None. See ``admin.messages.get``."""
     parsed = OffsetMessageId.parse(offset_message_id)
-    info = await client.name_servers.cluster_info()
+    info = await client.name_servers.cluster_with_brokers()
     brokers = [
         (name, address)
         for name, broker in info.broker_addr_table.items()
@@ -167,7 +167,7 @@ async def _query(
     The request has no field for the kind of key, because 4.x brokers omit that field when they verify a
     signature. So a query finds messages by any of their keys and by their unique id.
     """
-    route = await client.routes.get(header.topic)
+    route = await client.routes.find(header.topic)
     found: list[ReceivedMessage] = []
     failures: dict[str, RocketMQError] = {}
 

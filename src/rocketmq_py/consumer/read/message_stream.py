@@ -150,7 +150,7 @@ class MessageStream(MessageIterator, Lifespan):
     async def _open(self) -> None:
         client, topic = self._client, self._subscription.topic
         self._send, self._receive = trio.open_memory_channel[_Item](BUFFERED_ANSWERS)
-        route = await client.routes.get(topic)
+        route = await client.routes.find(topic)
         await check_sql_filter(client, READER_GROUP, self._subscription)
         queues = route.queues_to_read()
         self._next_offsets = await map_concurrently(queues, self._starting_offset)

@@ -134,7 +134,7 @@ async def _find_brokers_of(client: ClientCore, queues: Collection[MessageQueue])
 
 async def _routes_of(client: ClientCore, topics: str | Iterable[str]) -> dict[str, Route]:
     names = [topics] if isinstance(topics, str) else topics
-    return await map_concurrently(dict.fromkeys(names), client.routes.get)
+    return await map_concurrently(dict.fromkeys(names), client.routes.find)
 
 
 def _read_queues(routes: Mapping[str, Route]) -> list[MessageQueue]:

@@ -122,7 +122,7 @@ class QueueRange(MessageIterator):
     async def _find_bounds(self) -> int:
         """Set the first offset and the end of the range. Return the first offset."""
         bounds, queue, brokers = self._bounds, self._queue, self._client.brokers
-        await self._client.routes.get(queue.topic)  # for the address of the broker
+        await self._client.routes.find(queue.topic)  # for the address of the broker
         await check_sql_filter(self._client, self._group, self._subscription)
         offset = await brokers.min_offset(queue)
         end = await brokers.max_offset(queue)
