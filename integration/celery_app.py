@@ -57,6 +57,13 @@ def quick(number: int) -> None:
 
 
 @app.task  # type: ignore[untyped-decorator]
+def slow() -> None:
+    write("slow begins")
+    time.sleep(3)
+    write("slow ends")
+
+
+@app.task  # type: ignore[untyped-decorator]
 def killed() -> None:
     """Block on the first run, so that the worker can be killed. The output shows each run."""
     is_first = "killed" not in Path(os.environ["OUTPUT"]).read_text()

@@ -210,6 +210,15 @@ def test_a_killed_worker_loses_no_task(scene: Scene, pool: str) -> None:
         wait_until(lambda: len(scene.lines()) >= 2, lambda: worker.log)
 
 
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_worker_that_stops_waits_for_its_running_task(scene: Scene, pool: str) -> None:
+    scene.call("slow.delay()")
+    with scene.worker(pool=pool) as worker:
+        scene.wait_for("slow begins")
+        worker.stop()
+    assert scene.lines() == ["slow begins", "slow ends"]
+
+
 def test_many_kills_lose_no_task(scene: Scene) -> None:
     scene.call("for number in range(200): quick.delay(number)")
     for kill in range(1, 4):

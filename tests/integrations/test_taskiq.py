@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -409,6 +410,30 @@ async def test_a_worker_starts_while_brokers_are_away(server: TestBroker) -> Non
 
 
 @asyncio_test
+async def test_tasks_are_sent_and_run_after_the_broker_was_away(server: TestBroker) -> None:
+    broker = broker_of(server)
+    runs, last = [], asyncio.Event()
+
+    @broker.task
+    async def note(number: int) -> None:
+        runs.append(number)
+        if number == 2:
+            last.set()
+
+    async with working(broker):
+        await (await note.kiq(1)).wait_result()
+        await asyncio.to_thread(server.crash)
+        sending = asyncio.create_task(note.kiq(2))
+        await asyncio.wait([sending], timeout=2)
+        assert not sending.done()
+        await asyncio.to_thread(server.restart)
+        async with asyncio.timeout(2.5):  # a second for the library, the rest for the machine
+            await sending
+            await last.wait()
+    assert runs == [1, 2]
+
+
+@asyncio_test
 async def test_a_message_that_is_not_a_task_becomes_a_dead_letter_at_once(
     server: TestBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -555,6 +580,46 @@ def test_the_worker_of_the_command_line(server: TestBroker, tmp_path: Path) -> N
     assert sum(f"order {number} is billed" in text for number in range(10)) == 10, text
     assert "all orders are billed" in text
     assert "Traceback" not in text
+
+
+@pytest.mark.long
+def test_a_worker_waits_at_sigterm_for_its_running_task(server: TestBroker, tmp_path: Path) -> None:
+    program = """
+        import asyncio, os
+        from rocketmq_py.integrations.taskiq import RocketMQBroker
+
+        broker = RocketMQBroker(os.environ["NAMESRV_ADDR"], topic="Tasks", group="workers")
+
+        @broker.task(task_name="slow")
+        async def slow() -> None:
+            print("begins", flush=True)
+            await asyncio.sleep(3)
+            print("ends", flush=True)
+    """
+    (tmp_path / "slow_tasks.py").write_text(dedent(program))
+    environment = {**ENVIRONMENT, "NAMESRV_ADDR": server.name_server_address}
+    environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], str(tmp_path)])
+    command = [sys.executable, "-m", "taskiq", "worker", "--workers", "1", "slow_tasks:broker"]
+
+    @asyncio_test
+    async def send() -> None:
+        broker = broker_of(server)
+        await broker.startup()
+        await broker.register_task(lambda: None, task_name="slow").kiq()
+        await broker.shutdown()
+
+    send()
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as worker:
+        try:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "begins\n"
+        finally:
+            worker.send_signal(signal.SIGTERM)
+        assert worker.stdout.read() == "ends\n"
+        worker.wait(PATIENCE)
+    assert acknowledged(server) == 1
 
 
 def test_the_extra_is_named_where_it_is_missing() -> None:
