@@ -105,6 +105,16 @@ async def test_unsupported_request_names_the_proxy_and_the_feature(
     assert not proxy.asked(RequestCode.SEND_MESSAGE_V2), "nothing was sent"
 
 
+async def test_a_topic_is_described_by_its_route_and_offsets() -> None:
+    async with scripted_proxy() as proxy, Admin(proxy.address) as admin:
+        described = await admin.topics.describe("T")
+    assert [one.queue.queue_id for one in described.queues] == [0, 1, 2, 3]
+    assert described.message_type is None
+    assert [*described.not_offered] == ["order, type and attributes", "times of the last messages"]
+    for refusal in described.not_offered.values():
+        assert f"{proxy.address} is a proxy, which does not offer the s" in str(refusal)
+
+
 async def test_a_failed_reply_to_a_broker_raises_its_error() -> None:
     async with (
         scripted_cluster(store) as cluster,
