@@ -75,6 +75,17 @@ async def read_messages(client: Client) -> object:
         return [message async for message in stream]
 
 
+async def queues_to_write(client: Client) -> object:
+    async with client.producer("senders") as producer:
+        return await producer.queues("T")
+
+
+async def pop_messages(client: Client) -> object:
+    async with client.pop_consumer("g", consume_from="earliest") as consumer:
+        consumer.subscribe("T")
+        return await consumer.receive(wait=3)
+
+
 async def queues_of_topic(client: Client) -> object:
     async with client.lite_pull_consumer("g") as consumer:
         return await consumer.queues("T")
@@ -83,6 +94,7 @@ async def queues_of_topic(client: Client) -> object:
 OF_BROKERS = [create_topic, create_group, list_topics, list_brokers]
 OF_A_TOPIC = [
     describe_topic, alter_topic, delete_topic, find_message, read_offsets, read_messages, queues_of_topic,
+    queues_to_write, pop_messages,
 ]  # fmt: skip
 
 

@@ -353,7 +353,7 @@ class NameServers:
             try:
                 return await look_up()
             except TopicNotFoundError as error:
-                is_empty = await self.has_no_broker(error)
+                is_empty = error.not_reached or await self.has_no_broker(error)
                 # A broker may have registered between the two requests.
                 if not (is_empty or was_empty) or trio.current_time() >= deadline:
                     raise

@@ -218,12 +218,12 @@ class Routes:
                 pause = min(2 * pause, LONGEST_BACK_OFF)
         raise last_error or self._name_servers.not_answered(deadline - started)
 
-    async def find(self, topic: str) -> Route:
+    async def find(self, topic: str, *, for_sending: bool = False) -> Route:
         """Return the route of a topic, for calls that may wait until a broker is registered.
 
-        Raises as :meth:`get`. See :meth:`NameServers.until_registered`.
+        Arguments and errors are those of :meth:`get`. See :meth:`NameServers.until_registered`.
         """
-        return await self._name_servers.until_registered(lambda: self.get(topic))
+        return await self._name_servers.until_registered(lambda: self.get(topic, for_sending=for_sending))
 
     async def wait_for(self, topic: str, *, interval: float = MISSING_PAUSE) -> Route:
         """Return the route of a topic. Repeat the request every ``interval`` seconds until the topic exists.

@@ -70,7 +70,7 @@ class BaseProducer(Member):
         Java: ``fetchPublishMessageQueues``. Raises as :meth:`send` for a topic without a route.
         """
         self._check_open()
-        return (await self._client.routes.get(check_topic(topic), for_sending=True)).write_queues
+        return (await self._client.routes.find(check_topic(topic), for_sending=True)).write_queues
 
     @from_any_thread
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:

@@ -25,7 +25,13 @@ from rocketmq_py.consumer.pop.pending_pops import BufferedMessage, PendingPops
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.consumer.pop.targets import SHARED_HOLD_SECONDS, PopTargets
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS
-from rocketmq_py.errors import ConfigurationError, ConnectionLostError, FlowControlError, RocketMQError
+from rocketmq_py.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    FlowControlError,
+    RocketMQError,
+    TopicNotFoundError,
+)
 from rocketmq_py.library_logger import LibraryLogger
 
 logger: Final = LibraryLogger("rocketmq_py.consumer")
@@ -34,6 +40,8 @@ MAX_MESSAGES = 32
 """The maximum number of messages of a pop."""
 LAST_MOMENT_SECONDS = 0.1
 """The remaining wait below which ``receive`` returns. Brokers answer a held pop a little early."""
+REGISTRATION_PAUSE = 0.5
+"""Seconds until name servers are asked again for a topic while no broker is registered."""
 
 
 class PopReceiver:
@@ -101,6 +109,10 @@ class PopReceiver:
                 is_away = error.not_reached or isinstance(error, ConnectionLostError)
                 if not is_away or deadline - trio.current_time() < LAST_MOMENT_SECONDS:
                     raise
+                if isinstance(error, TopicNotFoundError):  # no broker is registered, so no pop has waited
+                    await trio.sleep(min(REGISTRATION_PAUSE, deadline - trio.current_time()))
+                    now = trio.current_time()
+                    continue
             now = trio.current_time()
             if buffered or deadline - now < LAST_MOMENT_SECONDS:
                 return await self._deliver(buffered, now - started)

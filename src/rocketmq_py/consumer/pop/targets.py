@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.pull.retry import PullRetry
-from rocketmq_py.errors import NoQueueError, RocketMQError, UnsupportedByBrokerError
+from rocketmq_py.errors import NoQueueError, RocketMQError, TopicNotFoundError, UnsupportedByBrokerError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ALL_QUEUES
@@ -72,7 +72,10 @@ class PopTargets:
             else:
                 errors[topic] = NoQueueError(f"topic {topic!r} has no readable queue")
         if not targets:
-            raise next(iter(errors.values()))
+            cause = next(iter(errors.values()))
+            if isinstance(cause, TopicNotFoundError):
+                await self._client.name_servers.has_no_broker(cause)  # receive waits for one then
+            raise cause
         for topic, missing in errors.items():
             self._topic_logs.failed(topic, missing)
         self._round += 1
