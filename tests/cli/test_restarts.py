@@ -14,8 +14,9 @@ from tests.cli.command import run_cli
 from tests.cli.conftest import StartCli
 from tests.cli.forking import Ended
 
-DOWNTIME = 2.0
-WITHIN = 2.5
+DOWNTIME = 1.5
+"""Seconds of the outage. Commands give up after 3 s, and the restart takes time on a busy machine."""
+WITHIN = 4.0
 """Seconds from the broker's return until a command has gone on: one for the library, the rest for the
 machine."""
 
