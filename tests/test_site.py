@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import json
 import re
@@ -78,23 +79,27 @@ def build(html: Path, *options: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def english_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site."""
+def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The built site, with the Chinese one in its folder ``zh``. All processes of a run share it."""
     pytest.importorskip("sphinx", reason="needs the group docs")
-    folder = tmp_path_factory.mktemp("site")
-    build(folder / "html", "-d", str(folder / "doctrees"))
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "site"
+    with (folder.parent / "site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "built").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            build(folder / "html", "-d", str(folder / "doctrees"))
+            # Sphinx writes compiled catalogues next to the others.
+            catalogues = shutil.copytree(DOCS / "locale", folder / "locale")
+            options = (
+                "-d",
+                str(folder / "doctrees-zh"),
+                f"-Dlanguage={LANGUAGE}",
+                f"-Dlocale_dirs={catalogues}",
+            )
+            build(folder / "html" / "zh", *options)
+            (folder / "built").touch()
     return folder / "html"
-
-
-@pytest.fixture(scope="module")
-def site(english_site: Path) -> Path:
-    """The built site, with the Chinese one in its folder ``zh``."""
-    folder = english_site.parent
-    # Sphinx writes compiled catalogues next to the others, so each process has its own copy.
-    catalogues = shutil.copytree(DOCS / "locale", folder / "locale")
-    options = ("-d", str(folder / "doctrees-zh"), f"-Dlanguage={LANGUAGE}", f"-Dlocale_dirs={catalogues}")
-    build(english_site / "zh", *options)
-    return english_site
 
 
 def assert_nothing_loaded_from_other_hosts(site: Path) -> None:
@@ -110,18 +115,18 @@ def assert_nothing_loaded_from_other_hosts(site: Path) -> None:
 
 
 @pytest.mark.long
-def test_site_builds_without_warnings_and_loads_nothing_from_other_hosts(english_site: Path) -> None:
-    assert_nothing_loaded_from_other_hosts(english_site)
+def test_site_builds_without_warnings_and_loads_nothing_from_other_hosts(site: Path) -> None:
+    assert_nothing_loaded_from_other_hosts(site)
 
 
 @pytest.mark.long
-def test_every_page_loads_in_chromium_without_problems(english_site: Path) -> None:
+def test_every_page_loads_in_chromium_without_problems(site: Path) -> None:
     chromium = find_chromium()
     if chromium is None:
         pytest.skip("there is no Chromium on the PATH")
-    paths = paths_of(english_site)
+    paths = paths_of(site)
     assert len(paths) > 40
-    assert check_pages(english_site, chromium, [path for path in paths if not path.startswith("zh/")]) == []
+    assert check_pages(site, chromium, [path for path in paths if not path.startswith("zh/")]) == []
 
 
 @pytest.mark.long
