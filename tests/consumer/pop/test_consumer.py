@@ -544,6 +544,25 @@ async def test_messages_that_arrive_after_closing_are_released_while_the_client_
     assert text in caplog.text
 
 
+async def test_a_defect_in_a_pop_without_a_caller_ends_the_client(
+    jumping_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a defect")
+
+    async def cancel_a_receive() -> None:
+        async with pop_brokers() as (cluster, [broker]), Client(cluster.address) as client:
+            async with consumer_of(client) as consumer:
+                with trio.move_on_after(1):
+                    await consumer.receive(wait=30)
+            monkeypatch.setattr("rocketmq_py.consumer.pop.requests.read_popped", fail)
+            broker.put(message(1))
+            await trio.sleep(1)
+
+    with pytest.RaisesGroup(pytest.RaisesExc(ValueError, match="a defect"), flatten_subgroups=True):
+        await cancel_a_receive()
+
+
 async def test_a_pop_that_fails_after_closing_is_logged(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -78,8 +78,7 @@ class BaseConsumer(Member):
 
     @property
     def settings(self) -> Any:
-        """The settings."""
-        return self._settings
+        """The settings, of the class that each kind of consumer has."""
 
     @from_any_thread
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
