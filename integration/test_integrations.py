@@ -104,7 +104,7 @@ def test_data_frames(name_servers: str, topic: str) -> None:
         wait_until_readable(client, topic, 5000)
         table = read_messages(topic, client, start=Position.time(began), tags="odd")
         assert sorted(map(int, table.column("body").to_pylist())) == list(range(1, 5000, 2))
-        assert read_messages(topic, client, limit=10).num_rows == 10
+        assert read_messages(topic, client, max_messages=10).num_rows == 10
         first = read_messages(topic, client, group=group)
         assert first.num_rows == 5000
         commit_messages(first, group, client)

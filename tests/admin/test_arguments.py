@@ -122,7 +122,10 @@ Call: TypeAlias = Callable[[Any], Awaitable[object]]
         ),
         (lambda admin: admin.messages.find("T", None), "key must be a str, not None"),
         (lambda admin: admin.messages.find("T", " "), "key is empty"),
-        (lambda admin: admin.messages.find("T", "k", max=0), "max is 0; it must be 1 or more"),
+        (
+            lambda admin: admin.messages.find("T", "k", max_messages=0),
+            "max_messages is 0; it must be 1 or more",
+        ),
         (lambda admin: admin.access.create_user("alice", 12345678), "secret must be a str, not int"),
         (lambda admin: admin.offsets.clone(None, "g"), "source must be a str, not None"),
     ],

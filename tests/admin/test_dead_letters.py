@@ -19,7 +19,7 @@ def test_the_newest_dead_letters_are_the_newest_of_all_queues() -> None:
                     await producer.send(Message("%DLQ%billing", b"%d" % number), queue=queue)
                     await trio.sleep(1)
             for limit, bodies in ((1, [b"3"]), (2, [b"2", b"3"]), (3, [b"1", b"2", b"3"])):
-                listing = await admin.dead_letters.list("billing", max=limit)
+                listing = await admin.dead_letters.list("billing", max_messages=limit)
                 assert [letter.message.body for letter in listing] == bodies
                 assert listing.total == 4
 

@@ -62,7 +62,7 @@ async def test_find_a_message_by_its_ids_offset_and_keys(client: Client, admin: 
     assert by_key.message_id == result.message_id
     every = await poll_until(lambda: find("order"), lambda some: len(some) == 3)
     assert [one.body for one in every] == [b"0", b"1", b"2"]
-    assert [one.body for one in await find("order", max=2)] == [b"1", b"2"]
+    assert [one.body for one in await find("order", max_messages=2)] == [b"1", b"2"]
     later = every[-1].store_time_ms + 1
     assert await find("order", begin_ms=later) == []
     assert len(await find("order", end_ms=later)) == 3
@@ -80,8 +80,8 @@ async def test_unknown_messages_return_none_and_invalid_ids_raise(
         await admin.messages.get(result.message_id)
     with pytest.raises(ConfigurationError, match="32 or 56 hex digits"):
         await admin.messages.get("no-id-of-java")
-    with pytest.raises(ConfigurationError, match="max is 0"):
-        await admin.messages.find(topic, "k", max=0)
+    with pytest.raises(ConfigurationError, match="max_messages is 0"):
+        await admin.messages.find(topic, "k", max_messages=0)
     for ask in (
         admin.messages.get(result.message_id, topic=f"{unique}-x"),
         admin.messages.find(f"{unique}-x", "k"),
@@ -329,10 +329,10 @@ async def test_list_dead_letters(
         assert letter.message.message_id == result.message_id
         if cluster.is_at_least("4.9.1"):  # older brokers do not store the id
             assert letter.origin_message_id == result.offset_message_id
-    (newest,) = (await admin.dead_letters.list(unique, max=1)).letters
+    (newest,) = (await admin.dead_letters.list(unique, max_messages=1)).letters
     assert newest.message.message_id == listing.letters[-1].message.message_id
     later = newest.message.store_time_ms + 1
     assert (await admin.dead_letters.list(unique, begin_ms=later)).letters == ()
     assert len((await admin.dead_letters.list(unique, end_ms=later)).letters) == 3
-    with pytest.raises(ConfigurationError, match="max is 0"):
-        await admin.dead_letters.list(unique, max=0)
+    with pytest.raises(ConfigurationError, match="max_messages is 0"):
+        await admin.dead_letters.list(unique, max_messages=0)

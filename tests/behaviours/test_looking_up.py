@@ -105,7 +105,7 @@ async def test_messages_by_key(client: Client, topic: str, unique: str) -> None:
         found = await until_found(lambda: find(admin, topic, both), 20)
         assert [message.body for message in found] == numbers(range(20))
         assert [message.body for message in await find(admin, topic, one)] == numbers(range(0, 20, 2))
-        newest = await find(admin, topic, both, max=5)
+        newest = await find(admin, topic, both, max_messages=5)
         assert [message.body for message in newest] == numbers(range(15, 20))
         assert await find(admin, topic, "no-such-key") == []
         assert await find(admin, topic, one.upper()) == []

@@ -138,7 +138,7 @@ def test_a_group_continues_where_it_committed(client: Client) -> None:
     assert bodies(first) == [0, 2, 1, 3]
     assert commit_messages(first, "reports", client) == dict.fromkeys(QUEUES, 2)
     fill(client, 3)
-    second = read_messages(TOPIC, client, group="reports", limit=1)
+    second = read_messages(TOPIC, client, group="reports", max_messages=1)
     assert bodies(second) == [0]
     assert commit_messages(second, "reports", client) == {QUEUES[0]: 3}
     assert bodies(read_messages(TOPIC, client, group="reports")) == [2, 1]
@@ -156,15 +156,15 @@ def test_committed_offsets_of_a_deleted_topic_do_not_hide_messages(client: Clien
 
 def test_a_limit(client: Client) -> None:
     fill(client)
-    assert bodies(read_messages(TOPIC, client, limit=3)) == [0, 2, 4]
-    assert bodies(read_messages(TOPIC, client, limit=7)) == [0, 2, 4, 6, 8, 1, 3]
-    assert len(bodies(read_messages(TOPIC, client, limit=100))) == 10
+    assert bodies(read_messages(TOPIC, client, max_messages=3)) == [0, 2, 4]
+    assert bodies(read_messages(TOPIC, client, max_messages=7)) == [0, 2, 4, 6, 8, 1, 3]
+    assert len(bodies(read_messages(TOPIC, client, max_messages=100))) == 10
 
 
 def test_filters(client: Client) -> None:
     fill(client)
     assert bodies(read_messages(TOPIC, client, tags="B")) == [2, 6, 3, 7]
-    assert bodies(read_messages(TOPIC, client, tags="A || B", limit=2)) == [0, 2]
+    assert bodies(read_messages(TOPIC, client, tags="A || B", max_messages=2)) == [0, 2]
     assert bodies(read_messages(TOPIC, client, sql="size > 7")) == [8, 9]
     with pytest.raises(SqlFilterRefusedError, match="size >"):
         read_messages(TOPIC, client, sql="size >")
@@ -189,7 +189,7 @@ def test_filters(client: Client) -> None:
             "end names queues that topic 'Orders' does",
         ),
         ({"group": ""}, "group"),
-        ({"limit": 0}, "limit is 0; it must be 1 or more"),
+        ({"max_messages": 0}, "max_messages is 0; it must be 1 or more"),
         ({"tags": 5}, "tags is 5"),
         ({"tags": "A", "sql": "a = 1"}, "SQL filter"),
         ({"colour": "red"}, "colour"),

@@ -36,7 +36,7 @@ class DeadLetterQueues(Operations):
         self,
         group: str,
         *,
-        max: int = MAX_LISTED,  # noqa: A002  # as in ``admin.messages.find``
+        max_messages: int = MAX_LISTED,
         begin_ms: int | None = None,
         end_ms: int | None = None,
     ) -> DeadLetterListing:
@@ -44,18 +44,18 @@ class DeadLetterQueues(Operations):
 
         Args:
             group: the group.
-            max: the maximum number of dead letters to return.
+            max_messages: the maximum number of dead letters to return.
             begin_ms: only messages stored at this time or later, epoch milliseconds.
             end_ms: only messages stored before this time, epoch milliseconds.
 
         Raises:
-            ConfigurationError: ``max`` is below 1, or ``group`` is not a valid name.
+            ConfigurationError: ``max_messages`` is below 1, or ``group`` is not a valid name.
             GroupNotFoundError: the group has no dead letters, and no broker knows it.
             NameServerError: no name server answered.
             NoQueueError: the dead letters may only be written to, as brokers before 4.9.2 create their topic.
                 The text has the command that allows reading.
         """
-        max = check_integer(max, "max", lowest=1)  # noqa: A001
+        max_messages = check_integer(max_messages, "max_messages", lowest=1)
         begin_ms = optional(check_integer, begin_ms, "begin_ms", lowest=0)
         end_ms = optional(check_integer, end_ms, "end_ms", lowest=0)
         client = self._client
@@ -77,11 +77,11 @@ class DeadLetterQueues(Operations):
             total = 0
             found: list[ReceivedMessage] = []
             for queue in queues[name]:
-                newest: deque[ReceivedMessage] = deque(maxlen=max)
+                newest: deque[ReceivedMessage] = deque(maxlen=max_messages)
                 first, end = await client.brokers.min_offset(queue), await client.brokers.max_offset(queue)
                 total += end - first
                 # Without an end time, the newest messages of each queue are enough.
-                start = None if end_ms is not None else end - max
+                start = None if end_ms is not None else end - max_messages
                 bounds = Bounds(start_offset=start, end_offset=end, begin_ms=begin_ms, end_ms=end_ms)
                 async for message in QueueRange(
                     client, queue, make_subscription(topic, version_ms=0), bounds
@@ -95,7 +95,7 @@ class DeadLetterQueues(Operations):
         found.sort(key=lambda message: message.store_time_ms)
         letters = {
             message.offset_message_id: DeadLetter(message, self._origin_topic(message, group))
-            for message in found[-max:]
+            for message in found[-max_messages:]
         }
         times = await resend_times(client, letters)
         return DeadLetterListing(

@@ -98,7 +98,7 @@ class Messages(Operations):
         topic: str,
         key: str,
         *,
-        max: int = MAX_FOUND,  # noqa: A002  # its name in Java's tools
+        max_messages: int = MAX_FOUND,
         begin_ms: int = 0,
         end_ms: int = END_OF_TIME_MS,
     ) -> MessageListing:
@@ -110,19 +110,20 @@ class Messages(Operations):
         Args:
             topic: the topic.
             key: one of the message's keys.
-            max: the maximum number of messages. Each broker returns at most 64, unless configured otherwise.
+            max_messages: the maximum number of messages. Each broker returns at most 64, unless configured
+                otherwise.
             begin_ms: only messages stored at this time or later, epoch milliseconds.
             end_ms: only messages stored at this time or earlier, epoch milliseconds.
 
         Raises:
-            ConfigurationError: ``max`` is below 1.
+            ConfigurationError: ``max_messages`` is below 1.
             TopicNotFoundError: the topic does not exist.
         """
         found = await look_up_key(
             self._client,
             check_topic(topic),
             check_not_blank(key, "key"),
-            count=check_integer(max, "max", lowest=1),
+            count=check_integer(max_messages, "max_messages", lowest=1),
             begin_ms=check_integer(begin_ms, "begin_ms", lowest=0),
             end_ms=check_integer(end_ms, "end_ms", lowest=0, highest=END_OF_TIME_MS),
         )

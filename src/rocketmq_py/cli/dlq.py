@@ -53,7 +53,7 @@ def list_letters(
     """List the dead letters of a group, oldest first."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        found = await admin.dead_letters.list(group, max=count, begin_ms=begin_ms, end_ms=end_ms)
+        found = await admin.dead_letters.list(group, max_messages=count, begin_ms=begin_ms, end_ms=end_ms)
         print_result(output, [_value(one) for one in found.letters], [_table(group, found)])
         return found.failures
 
@@ -103,7 +103,7 @@ def resend(
         confirm(f"Resend {number} dead letters of {group} to {target}", yes=yes)
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        found = await admin.dead_letters.list(group, max=count, begin_ms=begin_ms, end_ms=end_ms)
+        found = await admin.dead_letters.list(group, max_messages=count, begin_ms=begin_ms, end_ms=end_ms)
         letters = _selected(group, found.letters, ids) if ids else found.letters
         fresh = [one for one in letters if again or one.resent_ms is None]
         if skipped := len(letters) - len(fresh):

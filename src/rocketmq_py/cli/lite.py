@@ -103,7 +103,7 @@ def describe(access: Access, output: OutputFormat, parent: str, lite_topic: str 
 @_group
 @click.argument("client_id", metavar="CLIENT", callback=checked(not_empty))
 @click.option(
-    "--max", "max_lite_topics", type=click.IntRange(0, 10_000), default=1000, show_default=True,
+    "-c", "max_lite_topics", metavar="COUNT", type=click.IntRange(0, 10_000), default=1000, show_default=True,
     help="Largest number of lite topics to list for each broker.",
 )  # fmt: skip
 @output_option
@@ -128,7 +128,7 @@ def client(
 @_group
 @click.argument("lite_topic", metavar="[LITE_TOPIC]", required=False, callback=checked(check_lite_topic))
 @click.option(
-    "--max", "largest", type=click.IntRange(0, 1000), default=10, show_default=True,
+    "-c", "largest", metavar="COUNT", type=click.IntRange(0, 1000), default=10, show_default=True,
     help="Number of lite topics to list, those with the largest lag.",
 )  # fmt: skip
 @output_option

@@ -134,7 +134,7 @@ def find(
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         bounds = {"begin_ms": begin_ms, "end_ms": end_ms}
         set_bounds = {name: bound for name, bound in bounds.items() if bound is not None}
-        found = await admin.messages.find(topic, key, max=count, **set_bounds)
+        found = await admin.messages.find(topic, key, max_messages=count, **set_bounds)
         print_result(output, [full_value(one) for one in found.messages], [messages_table(found.messages)])
         return found.failures
 

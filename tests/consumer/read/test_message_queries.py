@@ -53,7 +53,9 @@ async def test_find_returns_only_messages_with_the_key() -> None:
     ]
     async with scripted_cluster(found(*messages)) as cluster, Admin(cluster.address) as admin:
         assert [message.body for message in (await admin.messages.find("T", "b")).messages] == [b"1", b"4"]
-        assert [message.body for message in (await admin.messages.find("T", "b", max=1)).messages] == [b"4"]
+        assert [
+            message.body for message in (await admin.messages.find("T", "b", max_messages=1)).messages
+        ] == [b"4"]
         assert (await admin.messages.find("T", "b", begin_ms=3)).messages == ()
         assert (await admin.messages.find("T", "b", end_ms=1)).messages == ()
         fields = cluster.brokers["broker-a"].requests[0].fields
@@ -83,7 +85,7 @@ async def test_messages_of_all_brokers_are_sorted_by_time() -> None:
         messages = (await admin.messages.find("T", "k")).messages
         assert [message.store_time_ms for message in messages] == [10, 20, 30]
         assert [message.broker_name for message in messages] == ["broker-b", "broker-a", "broker-b"]
-        newest = (await admin.messages.find("T", "k", max=2)).messages
+        newest = (await admin.messages.find("T", "k", max_messages=2)).messages
         assert [message.store_time_ms for message in newest] == [20, 30]
 
 
@@ -122,8 +124,8 @@ async def test_invalid_arguments_are_rejected(address: str) -> None:
             await admin.messages.find("T", "k")
         with pytest.raises(TopicNotFoundError):
             await admin.messages.get("k", topic="T")
-        with pytest.raises(ConfigurationError, match="max is 0"):
-            await admin.messages.find("T", "k", max=0)
+        with pytest.raises(ConfigurationError, match="max_messages is 0"):
+            await admin.messages.find("T", "k", max_messages=0)
         with pytest.raises(ConfigurationError, match="is not an offset message id"):
             await admin.messages.get("k")
 

@@ -34,7 +34,7 @@ def read_messages(
     start: Bound | None = None,
     end: Bound | None = None,
     group: str | None = None,
-    limit: int | None = None,
+    max_messages: int | None = None,
     tags: str = ALL,
     sql: str | None = None,
     **options: Unpack[ClientOptions],
@@ -55,7 +55,7 @@ def read_messages(
         group: start at the offsets that this consumer group has committed, instead of ``start``. Queues
             without one, or that end before it, are read from their first message. :func:`commit_messages`
             commits.
-        limit: the maximum number of messages. The first queues may take all of it.
+        max_messages: the maximum number of messages. The first queues may take all of it.
         tags: tags separated by ``||``, or ``*`` for all messages.
         sql: a SQL92 filter on properties, instead of tags.
         **options: the settings of a Client, unless one is shared.
@@ -75,7 +75,7 @@ def read_messages(
     """
     check_topic(topic)
     optional(check_group, group, "group")
-    optional(check_integer, limit, "limit", lowest=1)
+    optional(check_integer, max_messages, "max_messages", lowest=1)
     start, end = _check_bound(start, "start"), _check_bound(end, "end")
     if group is not None and start is not None:
         raise ConfigurationError("start and group exclude each other: give one")
@@ -100,7 +100,7 @@ def read_messages(
         ]
         with reader.pull(ranges, tags=tags, sql=sql, in_order=True) as results:
             present = (result for result in results if result.lost is None)
-            batches = list(_first_rows(to_record_batches(present, wanted_tags), limit))
+            batches = list(_first_rows(to_record_batches(present, wanted_tags), max_messages))
     return pa.Table.from_batches(batches, SOURCE_ARROW_SCHEMA).rename_columns(SCHEMA.names)
 
 
