@@ -50,6 +50,16 @@ async def open_stream(place: Place, position: Any) -> None:
         pass
 
 
+async def range_from(place: Place, position: Any) -> None:
+    async for message in place.reader.range(place.queue, position):
+        assert message.queue == place.queue
+
+
+async def range_to(place: Place, position: Any) -> None:
+    async for message in place.reader.range(place.queue, 0, position):
+        assert message.queue == place.queue
+
+
 async def offsets_at(place: Place, position: Any) -> None:
     await place.reader.offsets_at(place.queue.topic, position)
 
@@ -79,6 +89,8 @@ POSITIONS: tuple[Position | str, ...] = (
         (pop_consumer, AT_ENDS),
         (seek, EVERY_KIND),
         (open_stream, EVERY_KIND),
+        (range_from, EVERY_KIND),
+        (range_to, EVERY_KIND),
         (offsets_at, EVERY_KIND),
         (reset, EVERY_KIND),
     ],

@@ -26,7 +26,7 @@ from rocketmq_py.property_names import (
 from rocketmq_py.protocol.subscription import make_subscription
 
 MAX_LISTED = 100
-"""Default of ``max`` in :meth:`DeadLetterQueues.list`."""
+"""Default of ``max_messages`` in :meth:`DeadLetterQueues.list`."""
 
 
 class DeadLetterQueues(Operations):

@@ -55,7 +55,7 @@ from rocketmq_py.protocol.trace import (
 )
 
 MAX_FOUND = 32
-"""Default of ``max`` in :meth:`Messages.find`."""
+"""Default of ``max_messages`` in :meth:`Messages.find`."""
 MAX_TRACES = 64
 """Messages of the trace topic that are read. Brokers return no more."""
 

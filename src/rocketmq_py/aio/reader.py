@@ -77,15 +77,13 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
     def range(
         self,
         queue: MessageQueue,
-        start_offset: int | None = None,
-        end_offset: int | None = None,
+        start: Position | str | int = Position.earliest,
+        end: Position | str | int = Position.latest,
         *,
-        begin_ms: int | None = None,
-        end_ms: int | None = None,
         tags: str = ALL,
         sql: str | None = None,
     ) -> AsyncIterator[ReceivedMessage]:
-        """Return an async iterator over a range of offsets or of times of one queue.
+        """Return an async iterator over a part of one queue.
 
         Arguments and errors are those of the trio Reader's ``range``.
         """
@@ -93,7 +91,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         found = self._call_plain(
             partial(
                 self._target.range,
-                queue, start_offset, end_offset, begin_ms=begin_ms, end_ms=end_ms, tags=tags, sql=sql,
+                queue, start, end, tags=tags, sql=sql,
             )
         )  # fmt: skip
         return _Flattened(self, found.next_batch)

@@ -80,22 +80,18 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
     def range(
         self,
         queue: MessageQueue,
-        start_offset: int | None = None,
-        end_offset: int | None = None,
+        start: Position | str | int = Position.earliest,
+        end: Position | str | int = Position.latest,
         *,
-        begin_ms: int | None = None,
-        end_ms: int | None = None,
         tags: str = ALL,
         sql: str | None = None,
     ) -> Iterator[ReceivedMessage]:
-        """Return an iterator over offsets or times of one queue. See the trio Reader's ``range``."""
+        """Return an iterator over a part of one queue. See the trio Reader's ``range``."""
         found = self._call_plain(
             self._target.range,
             queue,
-            start_offset,
-            end_offset,
-            begin_ms=begin_ms,
-            end_ms=end_ms,
+            start,
+            end,
             tags=tags,
             sql=sql,
         )

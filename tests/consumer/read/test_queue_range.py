@@ -65,13 +65,10 @@ class ScriptedQueue:
 
 
 async def offsets_of(
-    queue: ScriptedQueue, *places: int, begin_ms: int | None = None, end_ms: int | None = None
+    queue: ScriptedQueue, start: Position | int = Position.earliest, end: Position | int = Position.latest
 ) -> list[int]:
     async with scripted_cluster(queue, queues=1) as cluster, Reader(cluster.address) as reader:
-        return [
-            message.queue_offset
-            async for message in reader.range(QUEUE, *places, begin_ms=begin_ms, end_ms=end_ms)
-        ]
+        return [message.queue_offset async for message in reader.range(QUEUE, start, end)]
 
 
 @pytest.mark.parametrize(
@@ -122,10 +119,10 @@ async def test_bounds_are_limited_to_the_queue() -> None:
 async def test_time_bounds_are_exact_with_inexact_offsets_of_the_broker() -> None:
     """4.x brokers return any message of the millisecond or, without one, the message before."""
     queue = ScriptedQueue((FOUND, 20, body_of(range(4, 20))), offset_at=4)
-    assert await offsets_of(queue, begin_ms=51) == list(range(6, 20))
+    assert await offsets_of(queue, Position.time(51)) == list(range(6, 20))
     assert queue.asked_ms == [50]
     queue = ScriptedQueue((FOUND, 9, body_of(range(2, 9))), offset_at=7)
-    assert await offsets_of(queue, end_ms=75) == list(range(2, 8))
+    assert await offsets_of(queue, end=Position.time(75)) == list(range(2, 8))
     assert queue.asked_ms == [75]
 
 

@@ -28,7 +28,7 @@ from rocketmq_py.consumer.lite_pull.assignment import Assignment
 from rocketmq_py.consumer.lite_pull.session import LitePullSession
 from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerOptions, LitePullConsumerSettings
 from rocketmq_py.consumer.read.message_stream import YIELD_EVERY
-from rocketmq_py.consumer.read.offset_queries import check_offsets, check_seek
+from rocketmq_py.consumer.read.offset_queries import check_offsets, check_place
 from rocketmq_py.consumer.read.queue_range import exact_offset_of
 from rocketmq_py.errors import ConfigurationError, NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
@@ -267,7 +267,7 @@ class LitePullConsumer(GroupConsumer):
         When cancelled, the position is unchanged.
         """
         self._check_assigned(queue)
-        target = check_seek(position, now_ms=self._client.now_ms())
+        target = check_place(position, "position", now_ms=self._client.now_ms())
         if target.kind is PositionKind.OFFSET:
             await self._queues.seek_within_range(queue, target.value)
         else:

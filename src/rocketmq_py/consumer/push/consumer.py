@@ -19,7 +19,7 @@ from rocketmq_py.consumer.push.base_push_consumer import BasePushConsumer
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.consumer.push.session import Session
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
-from rocketmq_py.consumer.read.offset_queries import check_seek
+from rocketmq_py.consumer.read.offset_queries import check_place
 from rocketmq_py.consumer.settings import PushConsumerOptions, PushConsumerSettings
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.library_logger import LibraryLogger
@@ -207,7 +207,7 @@ class PushConsumer(BasePushConsumer[Session], GroupConsumer):
                 for the offset of the position. The consumer continues where it was.
         """
         check_instance(queue, "queue", MessageQueue)
-        target = check_seek(position, now_ms=self._client.now_ms())
+        target = check_place(position, "position", now_ms=self._client.now_ms())
         await self._running_session().seek(queue, target)
 
     def _make_session(self, handle: Handler) -> Session:

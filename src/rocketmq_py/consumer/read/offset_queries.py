@@ -33,11 +33,11 @@ def check_offsets(offsets: object, name: str = "offsets") -> dict[MessageQueue, 
     }
 
 
-def check_seek(position: object, *, now_ms: int) -> Position:
-    """Return the argument of ``seek``, where a whole number stands for an offset."""
+def check_place(position: object, name: str, *, now_ms: int) -> Position:
+    """Return a position in one queue, where a whole number stands for an offset."""
     if isinstance(position, Integral):
-        return Position.offset(check_integer(position, "position", lowest=0))
-    return check_position(position, "position", now_ms=now_ms, or_else="an offset")
+        return Position.offset(check_integer(position, name, lowest=0))
+    return check_position(position, name, now_ms=now_ms, or_else="an offset")
 
 
 async def bounds_of(

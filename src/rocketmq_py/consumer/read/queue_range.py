@@ -32,12 +32,37 @@ class Bounds:
     Attributes:
         start_offset, end_offset: the first offset of the range, and the first offset after it.
         begin_ms, end_ms: the same for store times, in epoch milliseconds.
+        start_back, end_back: the same as numbers of messages before the end of the queue.
     """
 
     start_offset: int | None = None
     end_offset: int | None = None
     begin_ms: int | None = None
     end_ms: int | None = None
+    start_back: int | None = None
+    end_back: int | None = None
+
+    @classmethod
+    def between(cls, start: Position, end: Position) -> Bounds:
+        """Return the bounds of the part of a queue between two positions, not of the kind AGO."""
+        bounds: dict[str, int] = {}
+        match start.kind:
+            case PositionKind.TIME:
+                bounds["begin_ms"] = start.value
+            case PositionKind.OFFSET:
+                bounds["start_offset"] = start.value
+            case PositionKind.LATEST | PositionKind.LAST:
+                bounds["start_back"] = start.value
+        match end.kind:
+            case PositionKind.TIME:
+                bounds["end_ms"] = end.value
+            case PositionKind.OFFSET:
+                bounds["end_offset"] = end.value
+            case PositionKind.LAST:
+                bounds["end_back"] = end.value
+            case PositionKind.EARLIEST:
+                bounds["end_offset"] = 0
+        return cls(**bounds)
 
     def include(self, message: ReceivedMessage) -> bool:
         """Return whether the store time of a message is within the bounds."""
@@ -125,7 +150,11 @@ class QueueRange(MessageIterator):
         await self._client.routes.find(queue.topic)  # for the address of the broker
         await check_sql_filter(self._client, self._group, self._subscription)
         offset = await brokers.min_offset(queue)
-        end = await brokers.max_offset(queue)
+        last = end = await brokers.max_offset(queue)
+        if bounds.start_back is not None:
+            offset = max(offset, last - bounds.start_back)
+        if bounds.end_back is not None:
+            end = last - bounds.end_back
         if bounds.begin_ms is not None:
             offset = max(offset, await offset_before(brokers, queue, bounds.begin_ms))
         if bounds.end_ms is not None:

@@ -10,9 +10,7 @@ from rocketmq_py.arguments import (
     check_flag,
     check_instance,
     check_instances,
-    check_integer,
     check_texts,
-    optional,
 )
 from rocketmq_py.client.client import Client, Member
 from rocketmq_py.client.namespace import users_topics
@@ -20,7 +18,14 @@ from rocketmq_py.client.settings import ClientOptions, ClientSettings
 from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer.group.subscriptions import subscription_of
 from rocketmq_py.consumer.read.message_stream import READER_GROUP, MessageStream
-from rocketmq_py.consumer.read.offset_queries import bounds_of, check_offsets, commit, committed, offsets_at
+from rocketmq_py.consumer.read.offset_queries import (
+    bounds_of,
+    check_offsets,
+    check_place,
+    commit,
+    committed,
+    offsets_at,
+)
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.consumer.read.pull_result_stream import (
     DEFAULT_BUFFER,
@@ -105,40 +110,36 @@ class Reader(Member):
     def range(
         self,
         queue: MessageQueue,
-        start_offset: int | None = None,
-        end_offset: int | None = None,
+        start: Position | str | int = Position.earliest,
+        end: Position | str | int = Position.latest,
         *,
-        begin_ms: int | None = None,
-        end_ms: int | None = None,
         tags: str = ALL,
         sql: str | None = None,
     ) -> QueueRange:
-        """Return the messages of one queue between two offsets or times, for ``async for``.
+        """Return the messages of one queue between two positions, for ``async for``.
 
-        A message must be within all given bounds. Messages sent after the first one was requested are never
+        Messages sent after the first one was requested are never
         included. Lost offsets are skipped. ``Reader.offsets`` returns the queues of a topic.
 
         Args:
             queue: the queue.
-            start_offset: the first offset. None starts at the oldest message.
-            end_offset: the first offset after the range.
-            begin_ms: the first store time, epoch milliseconds.
-            end_ms: the first store time after the range.
+            start: the first message: any Position, ``"earliest"``, ``"latest"``, or an offset.
+            end: where the range ends, exclusive, in the same notation. Of a time, the first message stored
+                then or later is the first one after the range.
             tags: tags separated by ``||``, or ``*`` for all messages.
             sql: a SQL filter on properties instead of tags.
 
         Raises:
-            ConfigurationError: ``tags`` contains no tag, ``sql`` is empty, or both are given.
+            ConfigurationError: a position is not one, ``tags`` contains no tag, ``sql`` is empty, or both are
+                given.
             ClosedError: the reader is not open.
         """
         self._check_open()
         topic = check_instance(queue, "queue", MessageQueue).topic
-        subscription = subscription_of(topic, tags, sql, version_ms=self._client.now_ms())
-        bounds = Bounds(
-            start_offset=optional(check_integer, start_offset, "start_offset"),
-            end_offset=optional(check_integer, end_offset, "end_offset"),
-            begin_ms=optional(check_integer, begin_ms, "begin_ms"),
-            end_ms=optional(check_integer, end_ms, "end_ms"),
+        now_ms = self._client.now_ms()
+        subscription = subscription_of(topic, tags, sql, version_ms=now_ms)
+        bounds = Bounds.between(
+            check_place(start, "start", now_ms=now_ms), check_place(end, "end", now_ms=now_ms)
         )
         return QueueRange(self._client, queue, subscription, bounds)
 
