@@ -16,6 +16,7 @@ from integration.peers import Peer, PeerError
 from rocketmq_py import Client, Message, ReceivedMessage
 from rocketmq_py.broker.profiles import PROFILES
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.protocol.trace import read_records
 from rocketmq_py.testing import TestBroker, run_broker
 
 JAVA = "5.5.0"
@@ -135,6 +136,68 @@ async def test_unsigned_requests_of_java_and_this_client_fail(name: str) -> None
             with pytest.raises(RocketMQError):
                 await producer.send(Message("Orders", b"x"))
         assert broker.messages("Orders") == []
+
+
+CLOUD_TOPICS = ("rmq_sys_TRACE_DATA_cn-test", "rmq_sys_TRACE_DATA_DefaultRegion", "RMQ_SYS_TRACE_TOPIC")
+
+
+def cloud_records(broker: TestBroker) -> dict[str, list[list[str]]]:
+    """Return the trace records by topic."""
+    return {
+        topic: [fields for message in broker.messages(topic) for fields in read_records(message.body)]
+        for topic in CLOUD_TOPICS
+    }
+
+
+def comparable(records: list[list[str]], group: str) -> list[list[str]]:
+    """Return a group's records without times, calls and the ids of the messages."""
+    own: dict[str, tuple[int, ...]] = {
+        "Pub": (1, 3, 5, 10, 12),
+        "SubBefore": (1, 3, 4, 5),
+        "SubAfter": (1, 2, 3),
+    }
+    calls = {fields[4] for fields in records if fields[0] == "SubBefore" and fields[3] == group}
+    return sorted(
+        [field for index, field in enumerate(fields) if index not in own[fields[0]]]
+        for fields in records
+        if calls & {fields[1], fields[4]} or (fields[0] == "Pub" and fields[3] == group)
+    )
+
+
+@pytest.mark.parametrize("region", ["cn-test", "DefaultRegion"])
+async def test_java_and_this_client_write_the_same_traces_of_a_cloud(region: str) -> None:
+    """Their records are in the topic of the region that the broker names, and in no other."""
+    with run_broker(profile="alibaba-4", topics=["Orders:1", *CLOUD_TOPICS], region_id=region) as broker:
+        there = [*access(broker), "--access-channel", "CLOUD", "--trace", "ignored", "--topic", "Orders"]
+        sent = ["--body", "12345", "--tags", "A", "--keys", "k1 k2", "--group", "java"]
+        await run_java_async(JAVA, "Send", *there, *sent, jvm=QUICK)
+        received: list[ReceivedMessage] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            received.append(message)
+            if len(received) == 2:
+                consumer.stop()
+
+        async with Client(broker.name_server_address, **broker.client_options) as client:
+            async with client.producer("python", trace="cloud") as producer:
+                await producer.send(Message("Orders", b"12345", tags="A", keys="k1 k2"))
+            async with client.push_consumer(
+                "python", trace="cloud", consume_from="earliest", rebalance_interval=0.2
+            ) as consumer:
+                consumer.subscribe("Orders")
+                with trio.fail_after(PATIENCE):
+                    await consumer.run(handle)
+        async with java_peer(JAVA, "Consume", *there, "--group", "java", jvm=QUICK) as peer:
+            await peer.ready()
+            await bodies_of(peer, 2)
+            with trio.fail_after(PATIENCE):
+                await peer.leave()
+        found = cloud_records(broker)
+    assert [topic for topic, records in found.items() if records] == [f"rmq_sys_TRACE_DATA_{region}"]
+    records = found[f"rmq_sys_TRACE_DATA_{region}"]
+    javas, ours = (comparable(records, group) for group in ("java", "python"))
+    assert [fields[0] for fields in ours] == ["Pub", "SubAfter", "SubAfter", "SubBefore", "SubBefore"]
+    assert ours == javas
 
 
 # The releases of Go's client have no TLS and no second namespace. They send sharding keys as another property

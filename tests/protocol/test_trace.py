@@ -69,6 +69,16 @@ def test_record_equals_that_of_java(record: TraceRecord, text: str) -> None:
     assert read_records(encode_record(record).encode()) == [text.split("|")]
 
 
+def test_records_of_a_cloud_have_no_time_and_group_at_their_end_as_in_java() -> None:
+    for record, text in CASES:
+        shown = "SubAfter|Q|ID1|4|false|k|4|" if text.startswith("SubAfter|") else text
+        assert encode_record(record, cloud=True) == shown.replace("|", "\x01") + "\x02"
+    (end,) = [record for record, _ in CASES if isinstance(record, ConsumeEndTrace)]
+    assert decode_records(encode_record(end, cloud=True).encode()) == [
+        attrs.evolve(end, timestamp_ms=0, group="")
+    ]
+
+
 def test_records_follow_one_another_and_share_their_keys() -> None:
     body = "".join(encode_record(record) for record, _ in CASES).encode()
     assert [fields[0] for fields in read_records(body)] == [

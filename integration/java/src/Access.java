@@ -1,13 +1,15 @@
 import java.util.Map;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.client.AccessChannel;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * How every program here reaches its cluster. Options: --namesrv ADDRESS, and optionally --namespace NAMESPACE,
- * --namespace-v2 NAMESPACE (5.x), --access-key KEY with --secret-key KEY and --security-token TOKEN.
+ * --namespace-v2 NAMESPACE (5.x), --access-key KEY with --secret-key KEY and --security-token TOKEN, and
+ * --access-channel CLOUD, by which trace records go to the topics of their regions.
  */
 final class Access {
     // By default 3 s, in which a busy machine may still be loading a client's classes.
@@ -34,6 +36,9 @@ final class Access {
         }
         if (options.containsKey("namespace")) {
             client.setNamespace(options.get("namespace"));
+        }
+        if (options.containsKey("access-channel")) {
+            client.setAccessChannel(AccessChannel.valueOf(options.get("access-channel")));
         }
         if (options.containsKey("namespace-v2")) {
             setNamespaceV2(client, options.get("namespace-v2"));

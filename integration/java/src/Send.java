@@ -10,7 +10,7 @@ import org.apache.rocketmq.common.message.Message;
  * Sends messages one after another and prints each result.
  * Options: --namesrv ADDRESS, --topic TOPIC, --body TEXT or --body-base64 BYTES, and optionally --count N,
  * --tags TAGS, --keys KEYS, --property.NAME VALUE (any number), --delay-level N, --group GROUP,
- * --sharding-key KEY (chooses the queue by its hash), and those of Access.
+ * --sharding-key KEY (chooses the queue by its hash), --trace (writes trace records), and those of Access.
  * "{i}" in the text of body, keys and sharding key is the message's number, from 0.
  * With --seconds S it sends one message after another, 50 ms apart, until S seconds after it has printed "ready". It
  * prints the outcome of each: "seconds", and "error" if it failed. --timeout MS is that of each send then.
@@ -23,7 +23,8 @@ public class Send {
 
     private static void send(Map<String, String> options) throws Exception {
         String group = options.getOrDefault("group", "java-send");
-        DefaultMQProducer producer = Access.to(options, new DefaultMQProducer(group, Access.hook(options)));
+        DefaultMQProducer producer = Access.to(options, new DefaultMQProducer(
+            group, Access.hook(options), options.containsKey("trace"), null));
         producer.start();
         if (options.containsKey("seconds")) {
             sendSteadily(producer, options);

@@ -172,7 +172,7 @@ class TraceDispatcher:
                 if not keys.add(records[-1], partly=not texts):
                     waiting.appendleft(records.pop())
                     break
-                texts.append(encode_record(records[-1]))
+                texts.append(encode_record(records[-1], cloud=self._is_cloud))
                 size += len(texts[-1])
         finally:
             if waiting:  # topics take turns

@@ -237,9 +237,13 @@ TraceRecord: TypeAlias = (
 )
 
 
-def encode_record(record: TraceRecord) -> str:
-    """Return the wire form of a record."""
-    return _FIELD_END.join(map(str, record.fields())) + _RECORD_END
+def encode_record(record: TraceRecord, *, cloud: bool = False) -> str:
+    """Return the wire form of a record, with ``cloud`` that of a record for the topic of a region."""
+    fields = record.fields()
+    if cloud and isinstance(record, ConsumeEndTrace):
+        # As in Java, which leaves out the time and the group there, and ends with a separator.
+        fields = (*fields[:-2], "")
+    return _FIELD_END.join(map(str, fields)) + _RECORD_END
 
 
 class TraceKeys:

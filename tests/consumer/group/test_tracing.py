@@ -117,6 +117,7 @@ async def test_records_of_a_cloud_go_to_the_topic_of_the_region_of_the_message(
         before, after = read_records(send.body)
         assert send.fields["b"] == topic
         assert (before[0], before[5], after[0], after[2]) == ("SubBefore", message_id, "SubAfter", message_id)
+        assert after[6:] == ["0", ""], "no time and no group, as in Java"
     assert dispatcher.dropped == 2
     assert "trace records lost: group=g topic=rmq_sys_TRACE_DATA_ lost=1 error=the message has no region" in (
         caplog.text
