@@ -27,6 +27,12 @@ SLOW_LOOKUP_SECONDS = 0.3
 """Seconds after which the topics whose routes are known are rebalanced before the others."""
 FIRST_RETRY_SECONDS = 1.0
 """Seconds until the next round after an incomplete one. Doubled after each further incomplete round."""
+LONGEST_RETRY_SECONDS = 5.0
+"""The longest seconds between incomplete rounds.
+
+A consumer that starts while the brokers are away begins this soon after they are back. The time is not
+shorter, because each round asks for the members of all topics.
+"""
 
 
 class Rebalancer:
@@ -109,7 +115,7 @@ class Rebalancer:
             if await self._round():
                 pause, retry = self._interval, FIRST_RETRY_SECONDS
             else:
-                pause, retry = min(retry, self._interval), retry * 2
+                pause, retry = min(retry, self._interval), min(retry * 2, LONGEST_RETRY_SECONDS)
             with trio.move_on_after(pause):
                 await self._wake_up.wait()
 
