@@ -35,7 +35,7 @@ async def buffer(client: Client, unique: str) -> str:
 async def relay_of(
     client: Client, buffer: str, store: Path, queues: int = 2, **options: float
 ) -> AsyncIterator[Relay]:
-    settings = RelayOptions(**{"progress_interval": 0.5, "retry_interval": 0.5, **options})  # type: ignore[typeddict-item]
+    settings = RelayOptions(**{"progress_interval": 0.5, **options})  # type: ignore[typeddict-item]
     async with Relay(client, topic=buffer, store=store, **settings) as relay:
         with trio.fail_after(PATIENCE):
             while len(relay.queues) < queues:

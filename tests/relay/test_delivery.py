@@ -146,7 +146,7 @@ async def test_the_clock_may_be_set_in_both_directions(store: QueueStore) -> Non
 async def test_an_unavailable_topic_delays_only_its_own_messages_and_keeps_their_order(
     store: QueueStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    setup = Setup(store, retry_interval=5.0, batch_size=2)
+    setup = Setup(store, batch_size=2)
     setup.target.errors["Away"] = NoQueueError("topic 'Away' has no queue that may be written")
     async with running(setup):
         for number in range(5):
@@ -169,7 +169,7 @@ async def test_an_unavailable_topic_delays_only_its_own_messages_and_keeps_their
 
 
 async def test_messages_that_are_deferred_while_their_topic_recovers_are_retried(store: QueueStore) -> None:
-    setup = Setup(store, retry_interval=5.0)
+    setup = Setup(store)
     setup.target.errors["Away"] = NoQueueError("none")
     slow = setup.target.gates["slow"] = trio.Event()
     async with running(setup):
@@ -190,7 +190,7 @@ async def test_messages_that_are_deferred_while_their_topic_recovers_are_retried
 async def test_a_message_that_is_deferred_before_those_being_retried_is_delivered_too(
     store: QueueStore,
 ) -> None:
-    setup = Setup(store, retry_interval=5.0)
+    setup = Setup(store)
     setup.target.errors["Away"] = NoQueueError("none")
     async with running(setup):
         for name in ("first", "second"):
@@ -222,7 +222,7 @@ async def test_messages_are_batched_by_topic_and_sharding_key(
 
 
 async def test_the_unstored_rest_of_a_batch_is_sent_again(store: QueueStore) -> None:
-    setup = Setup(store, retry_interval=5.0)
+    setup = Setup(store)
     results = [cast(SendResult, object())] * 2
     setup.target.errors["2"] = BatchError(results, 4, NoQueueError("away"))
     async with running(setup):
@@ -257,7 +257,7 @@ async def test_a_message_refused_by_a_later_part_of_a_batch_does_not_delay_the_o
 async def test_messages_behind_a_refused_one_keep_their_order_if_their_topic_becomes_unavailable(
     store: QueueStore,
 ) -> None:
-    setup = Setup(store, retry_interval=5.0)
+    setup = Setup(store)
     setup.target.errors |= {"0": InvalidMessageError("the body is too large"), "1": NoQueueError("none")}
     async with running(setup):
         for number in range(4):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -23,8 +22,10 @@ logger: Final = LibraryLogger("rocketmq_py.relay")
 
 MAX_SLEEP_SECONDS = 1.0
 """Maximum seconds between two reads of the wall clock, which may be set while trio's clock runs on."""
+RETRY_INTERVAL = 5.0
+"""Seconds between two attempts to send to an unavailable topic."""
 UNREACHED_INTERVAL = 1.0
-"""Maximum seconds between two attempts to send to a topic whose brokers cannot be reached."""
+"""Seconds between two attempts to send to a topic whose brokers cannot be reached."""
 BURST_SECONDS = 0.1
 """The unused rate of this many seconds may be used at once."""
 
@@ -257,15 +258,14 @@ class QueueDelivery:
         return len(records), None
 
     async def _retry_deferred(self) -> None:
-        interval = self._config.retry_interval
-        next_round = trio.current_time() + interval
+        next_round = trio.current_time() + RETRY_INTERVAL
         while True:
-            await trio.sleep(min(interval, UNREACHED_INTERVAL))
+            await trio.sleep(UNREACHED_INTERVAL)
             topics = self._unavailable_topics
             if trio.current_time() < next_round:
                 topics = topics & self._unreached_topics
             else:
-                next_round = trio.current_time() + interval
+                next_round = trio.current_time() + RETRY_INTERVAL
             for topic in sorted(topics):
                 if await self._deliver_deferred(topic):
                     self._unavailable_topics.discard(topic)
@@ -277,7 +277,7 @@ class QueueDelivery:
             self._unreached_topics.add(topic)
         else:
             self._unreached_topics.discard(topic)
-        pause = min(self._config.retry_interval, UNREACHED_INTERVAL if error.not_reached else math.inf)
+        pause = UNREACHED_INTERVAL if error.not_reached else RETRY_INTERVAL
         self._retry_logs.failed(topic, error, retry_in=pause)
 
     async def _deliver_deferred(self, topic: str) -> bool:

@@ -45,7 +45,6 @@ class RelaySettings:
         max_rate: maximum number of messages that are delivered per second, including overdue messages.
             ``math.inf`` for no limit.
         batch_size: number of messages in flight to brokers for each buffer queue.
-        retry_interval: seconds between two attempts to send to an unavailable topic.
         progress_interval: seconds between two records of progress in the buffer topic. Messages delivered
             after the last record are delivered again when a store is lost, or when another relay takes over
             the queue. So are all messages that were due after one that could not be delivered.
@@ -61,7 +60,6 @@ class RelaySettings:
     )
     max_rate: float = attrs.field(default=10_000.0, validator=positive)
     batch_size: int = attrs.field(default=256, validator=positive)
-    retry_interval: float = attrs.field(default=5.0, converter=seconds, validator=positive)
     progress_interval: float = attrs.field(default=5.0, converter=seconds, validator=positive)
     close_timeout: float = attrs.field(default=CLOSE_SECONDS, converter=seconds, validator=positive)
 
@@ -69,13 +67,11 @@ class RelaySettings:
 class RelayOptions(ClientOptions, total=False):
     """Settings of a Relay, with those of ClientOptions. Made by ``make apis``.
 
-    Defaults: group=None, max_rate=10000.0, batch_size=256, retry_interval=5.0, progress_interval=5.0,
-    close_timeout=25.0.
+    Defaults: group=None, max_rate=10000.0, batch_size=256, progress_interval=5.0, close_timeout=25.0.
     """
 
     group: str
     max_rate: float
     batch_size: int
-    retry_interval: Duration
     progress_interval: Duration
     close_timeout: Duration
