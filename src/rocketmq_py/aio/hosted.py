@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 from rocketmq_py.callables import NeverBlocks, check_methods, is_async
 from rocketmq_py.client.lifespan import OnlyAsyncWith
-from rocketmq_py.errors import ClosedError
+from rocketmq_py.errors import ClosedError, OutsideEventLoopError
 from rocketmq_py.handoff import hosted as base
 from rocketmq_py.handoff.context_manager import TrioContext
 from rocketmq_py.handoff.hosted import Target
@@ -106,16 +106,29 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
         """Return :func:`for_loop` of the loop and the context in which this object will be opened."""
         return for_loop(function, lambda: (self._link, self._context))
 
+    def _link_here(self) -> LoopLink:
+        """Return the link to the running loop, or without one to the loop on which this was opened."""
+        try:
+            return current_link()
+        except OutsideEventLoopError:
+            if not self._was_opened:
+                raise
+            return self._link
+
     def _hook_on_loop(self, hook: Any, kind: type) -> Any:
         """Return a hook whose methods the running loop calls, in the current context.
 
-        Hooks that never block stay in the trio thread, which has the context of each call.
+        In another thread, as that of a plain handler, it is the loop on which this was opened. Hooks that
+        never block stay in the trio thread, which has the context of each call.
+
         Raises ConfigurationError if the hook does not have the methods of ``kind``.
         """
         check_methods(hook, "hook", kind)
         if isinstance(hook, NeverBlocks):
             return hook
-        return type(type(hook).__name__, (HookOnLoop,), {})(current_link(), contextvars.copy_context(), hook)
+        return type(type(hook).__name__, (HookOnLoop,), {})(
+            self._link_here(), contextvars.copy_context(), hook
+        )
 
 
 def for_loop(
