@@ -13,7 +13,7 @@ import trio
 
 from rocketmq_py import Admin, Client, Message, ReceivedMessage, TransactionState
 from rocketmq_py.client import core_of
-from rocketmq_py.client.features import POP
+from rocketmq_py.client.features import POP, REPLIES
 from rocketmq_py.relay import Relay, wait_in
 from rocketmq_py.spark import connections
 from rocketmq_py.spark.options import ConnectionOptions
@@ -84,6 +84,7 @@ async def call_through(
 async def test_requests_and_replies_wait_for_the_brokers(
     cluster: ClusterUnderTest, api: str, client: Client, topic: str, unique: str, outage: Outage
 ) -> None:
+    cluster.needs(REPLIES)
     async with (
         client.producer("askers") as producer,
         client.producer("repliers") as replier,
