@@ -165,7 +165,10 @@ class ReplyTimeoutError(RocketMQError, TimeoutError):
 
     def __init__(self, topic: str, timeout: float, sent: SendResult | None) -> None:
         where = f"stored in {sent.queue}" if sent else "which was not acknowledged either"
-        super().__init__(f"no reply within {rounded(timeout)} s to a request for topic {topic!r}, {where}")
+        super().__init__(
+            f"no reply within {rounded(timeout)} s to a request for topic {topic!r}, {where}. Check that a "
+            "consumer of the topic replies. Some managed services do not offer replies"
+        )
         self.sent = sent
 
 

@@ -21,6 +21,7 @@ from rocketmq_py.errors import (
     BrokerError,
     FlowControlError,
     MessageRefusedError,
+    ReplyTimeoutError,
     RocketMQError,
     TopicNotFoundError,
     UnsupportedByBrokerError,
@@ -258,6 +259,32 @@ async def test_features_that_a_service_does_not_offer_are_named() -> None:
             async with client.producer("senders") as producer:
                 with pytest.raises(UnsupportedByBrokerError, match="does not offer batches"):
                     await producer.send_batch([Message("Orders", b"1"), Message("Orders", b"2")])
+
+
+async def test_requests_that_a_service_does_not_carry_say_so_on_both_sides() -> None:
+    errors: list[RocketMQError] = []
+
+    async def reply(message: ReceivedMessage) -> None:
+        try:
+            await producer.reply(message, b"yes")
+        except RocketMQError as error:
+            errors.append(error)
+
+    with run_broker(profile="huawei", topics=TOPICS) as broker:
+        async with (
+            Client(broker.name_server_address, **broker.client_options) as client,
+            client.producer("askers") as producer,
+            client.push_consumer("repliers", consume_from="earliest") as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            consumer.subscribe("Orders")
+            nursery.start_soon(consumer.run, reply)
+            with pytest.raises(ReplyTimeoutError, match=r"Some managed services do not offer replies$"):
+                await producer.request(Message("Orders", b"ready?"), timeout=3)
+            nursery.cancel_scope.cancel()
+    [error] = errors
+    assert isinstance(error, UnsupportedByBrokerError)
+    assert "does not offer" in str(error)
 
 
 def test_the_kit_accepts_short_names() -> None:
