@@ -12,6 +12,7 @@ import pytest
 from rocketmq_py import Client, Message
 from rocketmq_py import blocking as threads
 from rocketmq_py.admin import Admin, SomeBrokersFailedError
+from rocketmq_py.broker.profiles import PROFILES
 from rocketmq_py.cli.top import ActivityMonitor
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue
@@ -218,3 +219,16 @@ async def test_several_topics_that_are_missing_are_one_error(service: TestBroker
         assert [*described.failures] == ["topic Missing"]
         with pytest.raises(SomeBrokersFailedError, match="describing group 'billing' failed on 2 of 2"):
             await admin.groups.describe("billing", ["Missing", "Gone"])
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_health_of_every_service_can_be_checked(invoke: Invoke, profile: str) -> None:
+    with run_broker(profile=profile, topics=["Orders:1"]) as broker:
+        access = ("-n", broker.name_server_address, *options_of(broker))
+        checked = invoke("check", "health", "--json", *access)
+        with threads.Client(broker.name_server_address, **broker.client_options) as client:
+            with client.producer("senders") as producer:
+                producer.send(Message("Orders", b"x"))
+            health = client.health()
+    assert reply(checked)["state"] == "OK"
+    assert health.healthy, health.reasons
