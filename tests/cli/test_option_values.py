@@ -11,7 +11,7 @@ from typing import IO
 import click
 import pytest
 
-from rocketmq_py.cli.cluster_access import DEFAULT_ADDRESS
+from rocketmq_py.cli.clusters import DEFAULT_ADDRESS
 from rocketmq_py.cli.option_values import (
     POSITIONS,
     InputFile,

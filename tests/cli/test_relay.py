@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from rocketmq_py import Admin
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli import main, runner
-from rocketmq_py.cli.cluster_access import Access
+from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.option_values import parse_duration
 from rocketmq_py.cli.relay import run_relay
 from rocketmq_py.message import MessageQueue

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client, Message
-from rocketmq_py.cli.cluster_access import Access
+from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.request import Replier
 from rocketmq_py.cli.runner import CommandError
 from rocketmq_py.message import ReceivedMessage

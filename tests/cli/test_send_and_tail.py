@@ -13,7 +13,7 @@ import trio
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.cli.cluster_access import Access
+from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.json_input import JsonLines, json_message
 from rocketmq_py.cli.message_input import MessageFields, RepeatedBody, template_messages
 from rocketmq_py.cli.runner import CommandError

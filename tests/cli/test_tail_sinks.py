@@ -10,7 +10,7 @@ import trio
 
 from rocketmq_py import Client, Message, Position, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.cli.cluster_access import Access
+from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.file_names import compile_name
 from rocketmq_py.cli.option_values import parse_position_or_range
 from rocketmq_py.cli.runner import CommandError

@@ -10,7 +10,7 @@ import trio
 
 from rocketmq_py import Client, Message, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.cli.cluster_access import Access
+from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.message_formats import compile_format
 from rocketmq_py.cli.option_values import parse_position
 from rocketmq_py.cli.relay import run_relay

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 import click
 
 from rocketmq_py.admin import SomeBrokersFailedError
-from rocketmq_py.cli.cluster_access import Access
+from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.console import CLEAR_SCREEN, complain, is_terminal
 from rocketmq_py.cli.tables import NEXT_PREFIX, WATCH_INTERVAL
 from rocketmq_py.errors import RocketMQError, UnsupportedByBrokerError

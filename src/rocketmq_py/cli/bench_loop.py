@@ -17,7 +17,7 @@ import attrs
 import trio
 
 import rocketmq_py
-from rocketmq_py.cli.cluster_access import Access
+from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.console import is_terminal, keep_line
 from rocketmq_py.cli.send_statistics import SEND_TIMEOUT, RateLimit, SendStatistics
 from rocketmq_py.errors import RocketMQError

@@ -10,7 +10,8 @@ import attrs
 import click
 
 from rocketmq_py.cli.check_connection import connection
-from rocketmq_py.cli.cluster_access import Access, access_options
+from rocketmq_py.cli.cluster_access import access_options
+from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.completion import complete_topics
 from rocketmq_py.cli.console import complain, print_out
 from rocketmq_py.cli.monitoring import (

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocketmq_py.cli.cluster_access import Access, access_options
+from rocketmq_py.cli.cluster_access import access_options
+from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.completion import complete_groups, complete_topics
 from rocketmq_py.cli.console import print_out
 from rocketmq_py.cli.monitoring import State, format_options, print_for_nagios, quoted

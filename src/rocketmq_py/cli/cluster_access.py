@@ -4,80 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import click
 from click.core import ParameterSource
 
-from rocketmq_py.cli.clusters import SECRET_SETTINGS, Clusters, ClustersError
+from rocketmq_py.cli.clusters import DEFAULT_ADDRESS, SECRET_SETTINGS, Access, Clusters, ClustersError
 from rocketmq_py.cli.option_values import check_addresses, checked, not_empty, read_secret
 
-if TYPE_CHECKING:
-    from rocketmq_py.client import ClientOptions
-
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-DEFAULT_ADDRESS = "127.0.0.1:9876"
-"""The client's default, repeated here so that ``--help`` does not import the client."""
-
-
-@attrs.frozen(kw_only=True)
-class Access:
-    """The address of a cluster, and the credentials and TLS settings for it.
-
-    Attributes:
-        name_servers: ``host:port;host:port``, or a URL.
-        access_key: the access key. None for clusters without access control.
-        secret_key: the secret key that signs requests.
-        security_token: the token of temporary credentials.
-        tls: whether to use TLS.
-        ca: a PEM file of the certificate authorities to trust.
-        cert: a PEM file of the client's certificate.
-        key: a PEM file of the certificate's private key.
-        insecure: whether to use TLS without verifying the server's certificate.
-        proxy: the URL of a SOCKS5 proxy. It may contain a password.
-        namespace: the namespace of topics and groups. None takes it from the address, if that contains one.
-        namespace_v2: the namespace as a field of every request.
-    """
-
-    name_servers: str = DEFAULT_ADDRESS
-    access_key: str | None = None
-    secret_key: str | None = attrs.field(default=None, repr=False)
-    security_token: str | None = attrs.field(default=None, repr=False)
-    tls: bool = False
-    ca: str | None = None
-    cert: str | None = None
-    key: str | None = None
-    insecure: bool = False
-    proxy: str | None = attrs.field(default=None, repr=False)
-    namespace: str | None = None
-    namespace_v2: str | None = None
-
-    def client_options(self) -> ClientOptions:
-        """Return the options of a client. Raises ConfigurationError if they are invalid."""
-        from rocketmq_py.client import ClientOptions
-        from rocketmq_py.credentials import Credentials
-        from rocketmq_py.remoting import TLS, SocksProxy
-
-        options = ClientOptions()
-        if self.access_key and self.secret_key:
-            options["credentials"] = Credentials(self.access_key, self.secret_key, self.security_token)
-        if self.tls or self.ca or self.cert or self.insecure:
-            options["tls"] = TLS(
-                ca_file=self.ca,
-                certificate_file=self.cert,
-                key_file=self.key,
-                verify=not self.insecure,
-            )
-        if self.proxy:
-            options["proxy"] = SocksProxy.parse(self.proxy)
-        if self.namespace is not None:
-            options["namespace"] = self.namespace
-        if self.namespace_v2:
-            options["namespace_v2"] = self.namespace_v2
-        return options
-
 
 _PARAMETERS = {field.name: field.name for field in attrs.fields(Access)} | {"key": "private_key"}
 """The parameters of a command by the attributes of :class:`Access` that they set."""

@@ -1,4 +1,4 @@
-"""The named clusters, as read from ``config.toml``. :mod:`~rocketmq_py.cli.cluster_file` writes the file."""
+"""Access to a cluster, and the named clusters in ``config.toml``, which ``cluster_file`` writes."""
 
 from __future__ import annotations
 
@@ -7,29 +7,89 @@ import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import click
 
 from rocketmq_py.cli.console import complain
 
-TEXT_SETTINGS = (
-    "name_servers",
-    "access_key",
-    "secret_key",
-    "security_token",
-    "ca",
-    "cert",
-    "key",
-    "proxy",
-    "namespace",
-    "namespace_v2",
-)
-FLAG_SETTINGS = ("tls", "insecure")
-FILE_SETTINGS = ("ca", "cert", "key")
-"""Settings that are names of files."""
-SECRET_SETTINGS = ("secret_key", "security_token", "proxy")
+if TYPE_CHECKING:
+    from rocketmq_py.client import ClientOptions
+
+File: TypeAlias = str
+"""The name of a file."""
+DEFAULT_ADDRESS = "127.0.0.1:9876"
+"""The client's default, repeated here so that ``--help`` does not import the client."""
+
+
+@attrs.frozen(kw_only=True)
+class Access:
+    """The address of a cluster, and the credentials and TLS settings for it.
+
+    Attributes:
+        name_servers: ``host:port;host:port``, or a URL.
+        access_key: the access key. None for clusters without access control.
+        secret_key: the secret key that signs requests.
+        security_token: the token of temporary credentials.
+        tls: whether to use TLS.
+        ca: a PEM file of the certificate authorities to trust.
+        cert: a PEM file of the client's certificate.
+        key: a PEM file of the certificate's private key.
+        insecure: whether to use TLS without verifying the server's certificate.
+        proxy: the URL of a SOCKS5 proxy. It may contain a password.
+        namespace: the namespace of topics and groups. None takes it from the address, if that contains one.
+        namespace_v2: the namespace as a field of every request.
+    """
+
+    name_servers: str = DEFAULT_ADDRESS
+    access_key: str | None = None
+    secret_key: str | None = attrs.field(default=None, repr=False)
+    security_token: str | None = attrs.field(default=None, repr=False)
+    tls: bool = False
+    ca: File | None = None
+    cert: File | None = None
+    key: File | None = None
+    insecure: bool = False
+    proxy: str | None = attrs.field(default=None, repr=False)
+    namespace: str | None = None
+    namespace_v2: str | None = None
+
+    def client_options(self) -> ClientOptions:
+        """Return the options of a client. Raises ConfigurationError if they are invalid."""
+        from rocketmq_py.client import ClientOptions
+        from rocketmq_py.credentials import Credentials
+        from rocketmq_py.remoting import TLS, SocksProxy
+
+        options = ClientOptions()
+        if self.access_key and self.secret_key:
+            options["credentials"] = Credentials(self.access_key, self.secret_key, self.security_token)
+        if self.tls or self.ca or self.cert or self.insecure:
+            options["tls"] = TLS(
+                ca_file=self.ca,
+                certificate_file=self.cert,
+                key_file=self.key,
+                verify=not self.insecure,
+            )
+        if self.proxy:
+            options["proxy"] = SocksProxy.parse(self.proxy)
+        if self.namespace is not None:
+            options["namespace"] = self.namespace
+        if self.namespace_v2:
+            options["namespace_v2"] = self.namespace_v2
+        return options
+
+
+def _names_of(kind: str) -> tuple[str, ...]:
+    return tuple(
+        field.name for field in attrs.fields(Access) if str(field.type).removesuffix(" | None") == kind
+    )
+
+
+FLAG_SETTINGS = _names_of("bool")
+FILE_SETTINGS = _names_of("File")
+TEXT_SETTINGS = tuple(field.name for field in attrs.fields(Access) if field.name not in FLAG_SETTINGS)
+SECRET_SETTINGS = tuple(field.name for field in attrs.fields(Access) if not field.repr)
 """Settings that may be ``@FILE``, the name of a file that contains the value."""
 
 

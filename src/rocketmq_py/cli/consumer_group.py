@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from rocketmq_py.cli.admin_runner import confirm, partial_result, print_not_offered, run_admin
-from rocketmq_py.cli.cluster_access import Access, access_options
+from rocketmq_py.cli.cluster_access import access_options
+from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.completion import complete_groups, complete_topics
 from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.group_tables import group_tables, group_value

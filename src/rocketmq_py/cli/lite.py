@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketmq_py.cli.admin_runner import failure_texts, run_admin
-from rocketmq_py.cli.cluster_access import Access, access_options
+from rocketmq_py.cli.cluster_access import access_options
+from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.option_values import checked, not_empty
 from rocketmq_py.cli.tables import (
     Column,

@@ -11,7 +11,8 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from rocketmq_py.cli.cluster_access import Access, access_options_without_key
+from rocketmq_py.cli.cluster_access import access_options_without_key
+from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.option_values import (
     InputFile,
     checked,

@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from rocketmq_py.cli.cluster_access import Access
+from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.console import keep_line, progress_line
 from rocketmq_py.cli.message_input import BodySource
 from rocketmq_py.cli.runner import CommandError

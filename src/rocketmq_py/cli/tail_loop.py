@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 import attrs
 import trio
 
-from rocketmq_py.cli.cluster_access import Access
+from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.message_formats import Render
 from rocketmq_py.cli.runner import CommandError, consume, hide_cut_off, log_warnings, wait_for_topic

@@ -13,7 +13,8 @@ from rocketmq_py.cli.admin_runner import (
     print_not_offered,
     run_admin,
 )
-from rocketmq_py.cli.cluster_access import Access, access_options
+from rocketmq_py.cli.cluster_access import access_options
+from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.options import (
     attributes_option,
     broker_option,
