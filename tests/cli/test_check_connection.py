@@ -449,6 +449,36 @@ def test_the_address_tells_the_console(address: str, console: object) -> None:
     assert "topic create" in console_of("127.0.0.1:9876").topics
 
 
+@pytest.mark.parametrize(
+    ("address", "network", "keys"),
+    [
+        (
+            "http://MQ_INST_1_a.cn-hangzhou.mq-internal.aliyuncs.com:8080",
+            "use the Internet endpoint",
+            "the AccessKey ID and AccessKey secret",
+        ),
+        ("rmq-cn-1.cn-hangzhou.rmq.aliyuncs.com:8080", "whitelist", "the user name and password of the inst"),
+        ("rocketmq-1.rocketmq.gz.public.tencenttdmq.com:9876", "IP rules", "the token of the role (eyJ...)"),
+        ("10.0.0.1:8100", "8100 (8200 outside the VPC), and 10100 to 10199", "a user of the instance"),
+        ("rocketmq-1.rocketmq.ivolces.com:9876", "Private addresses", "SecretKey of the instance"),
+    ],
+)
+def test_failing_steps_use_the_words_of_the_console(
+    check: Check, unused_address: str, monkeypatch: pytest.MonkeyPatch, address: str, network: str, keys: str
+) -> None:
+    for module in ("walk", "servers"):
+        monkeypatch.setattr(
+            f"rocketmq_py.admin.connection.{module}.console_of", lambda _: console_of(address)
+        )
+    value = check(unused_address)
+    assert (value["failed"], network in value["advice"]) == ("tcp", True), value
+    with run_broker(topics=["Orders"], access_keys={"me": "secret"}) as broker:
+        value = check(broker.name_server_address, "-t", "Orders")
+        assert (value["failed"], keys in value["advice"]) == ("signature", True), value
+        value = check(broker.name_server_address, "-t", "Missing")
+        assert (value["failed"], "in the console" in value["advice"]) == ("route", True), value
+
+
 def test_a_proxy_server_looks_up_names(check: Check) -> None:
     value = check("name-server.invalid:9876", "--proxy", "socks5://127.0.0.1:1")
     assert value["failed"] == "tcp"

@@ -81,6 +81,21 @@ def test_address_opens_its_own_client(client: Client, broker: TestBroker) -> Non
     assert bodies(read_messages("Other", broker.name_server_address)) == []
 
 
+def test_an_address_may_be_an_endpoint_of_a_managed_service() -> None:
+    with run_broker(profile="tencent-4", topics=[TOPIC]) as service:
+        endpoint = f" http://{service.name_server_address}/ "
+        written = pa.table({"body": ["0", "1"]})
+        assert write_messages(written, TOPIC, endpoint, **service.client_options) == 2
+        read = read_messages(TOPIC, endpoint, **service.client_options)
+    assert sorted(bodies(read)) == [0, 1]
+    assert {row["topic"] for row in read.to_pylist()} == {TOPIC}
+    of_http_product, advice = "http://1380.mqrest.cn-hangzhou.aliyuncs.com", "use the TCP endpoint of"
+    with pytest.raises(ConfigurationError, match=advice):
+        write_messages(written, TOPIC, of_http_product)
+    with pytest.raises(ConfigurationError, match=advice):
+        read_messages(TOPIC, of_http_product)
+
+
 def test_offsets_bound_a_read(client: Client) -> None:
     fill(client)
     assert bodies(read_messages(TOPIC, client, start={QUEUES[0]: 3})) == [6, 8, 1, 3, 5, 7, 9]

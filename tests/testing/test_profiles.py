@@ -261,30 +261,42 @@ async def test_features_that_a_service_does_not_offer_are_named() -> None:
                     await producer.send_batch([Message("Orders", b"1"), Message("Orders", b"2")])
 
 
-async def test_requests_that_a_service_does_not_carry_say_so_on_both_sides() -> None:
-    errors: list[RocketMQError] = []
+@pytest.mark.parametrize("name", ["alibaba-5", "alibaba-5-serverless", "huawei"], indirect=True)
+async def test_a_service_without_replies_is_named_by_reply_and_not_by_request(name: str) -> None:
+    """The service stores the question, and nothing in its answer says that it refuses replies."""
+    questions: list[ReceivedMessage] = []
 
-    async def reply(message: ReceivedMessage) -> None:
-        try:
-            await producer.reply(message, b"yes")
-        except RocketMQError as error:
-            errors.append(error)
+    async def handle(message: ReceivedMessage) -> None:
+        questions.append(message)
+        with pytest.raises(UnsupportedByBrokerError, match="does not offer requests with replies"):
+            await producer.reply(message, b"answer")
+        consumer.stop()
 
-    with run_broker(profile="huawei", topics=TOPICS) as broker:
+    with run_broker(profile=name, topics=["Orders:1"]) as broker:
         async with (
             Client(broker.name_server_address, **broker.client_options) as client,
-            client.producer("askers") as producer,
-            client.push_consumer("repliers", consume_from="earliest") as consumer,
-            trio.open_nursery() as nursery,
+            client.producer("senders") as producer,
+            client.push_consumer("readers", consume_from="earliest") as consumer,
         ):
             consumer.subscribe("Orders")
-            nursery.start_soon(consumer.run, reply)
-            with pytest.raises(ReplyTimeoutError, match=r"Some managed services do not offer replies$"):
-                await producer.request(Message("Orders", b"ready?"), timeout=3)
-            nursery.cancel_scope.cancel()
-    [error] = errors
-    assert isinstance(error, UnsupportedByBrokerError)
-    assert "does not offer" in str(error)
+            with pytest.raises(ReplyTimeoutError, match=r"stored in .* services do not offer replies$") as caught:
+                await producer.request(Message("Orders", b"question"), timeout=0.5)
+            assert caught.value.sent is not None
+            with trio.fail_after(20):
+                await consumer.run(handle)
+    assert [one.body for one in questions] == [b"question"]
+
+
+async def test_traces_of_a_cloud_use_the_tls_of_the_client() -> None:
+    profile = attrs.evolve(PROFILES["alibaba-4"], untrusted_tls=PROFILES["huawei"].untrusted_tls)
+    with run_broker(profile=profile, topics=TOPICS) as broker:
+        assert broker.client_options["tls"].verify is False
+        async with (
+            Client(broker.name_server_address, **broker.client_options) as client,
+            client.producer("senders", trace="cloud") as producer,
+        ):
+            await producer.send(Message("Orders", b"order"))
+        assert await broker.wait_for_async(profile.trace_topic.value)
 
 
 def test_the_kit_accepts_short_names() -> None:
