@@ -12,7 +12,7 @@ import trio
 
 from rocketmq_py import TLS, Client, Credentials, Message, ReceivedMessage
 from rocketmq_py.address import split_address
-from rocketmq_py.broker.profiles import PROFILES
+from rocketmq_py.broker.profiles import PROFILES, Profile
 from rocketmq_py.testing import TestBroker, run_broker
 from tests.hostname_resolver import Resolver
 
@@ -83,6 +83,14 @@ def test_each_section_has_settings(heading: str) -> None:
 
 def test_each_profile_has_settings() -> None:
     assert {profile for profile, _ in CLIENTS} == {*PROFILES}
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
+def test_the_page_shows_the_texts_with_which_a_profile_refuses_requests(profile: Profile) -> None:
+    page = PAGE.read_text()
+    for rule in (profile.unsigned, profile.forged, profile.throttled):
+        text = re.split(r": |rmq-cn-test ", rule.value)[-1].rstrip(".")  # without exceptions and instances
+        assert text in page
 
 
 @pytest.mark.parametrize(("profile", "number"), CLIENTS)
