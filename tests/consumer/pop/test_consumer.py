@@ -22,6 +22,7 @@ from rocketmq_py.errors import (
     ClosedError,
     ConfigurationError,
     ConnectError,
+    FlowControlError,
     NoQueueError,
     ProtocolError,
     RequestTimeoutError,
@@ -264,6 +265,19 @@ async def test_pops_that_flow_control_refuses_are_counted(
         assert dict(labels)["topic"] == "T"
         assert count == len(brokers[0].pops)
         assert "pull refused by flow control, retrying: topic=T broker=broker-a queue=-1" in caplog.text
+
+
+async def test_pops_that_all_brokers_refuse_by_flow_control_are_an_error() -> None:
+    async with pop_brokers(2) as (cluster, brokers), consumer_of(cluster.address) as consumer:
+        for broker in brokers:
+            broker.code = ResponseCode.FLOW_CONTROL
+        with pytest.raises(FlowControlError):
+            await consumer.receive()
+        for broker in brokers:
+            assert len(broker.pops) == 1
+            broker.code = 0
+        brokers[0].put(message(1))
+        assert numbers(await consumer.receive()) == [1]
 
 
 async def test_error_that_is_not_retriable_is_raised_at_once() -> None:
