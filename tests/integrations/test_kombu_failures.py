@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from rocketmq_py import Message
 from rocketmq_py.admin import SomeBrokersFailedError
 from rocketmq_py.blocking import Admin, Producer
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import AccessDeniedError, ConfigurationError
+from rocketmq_py.errors import AccessDeniedError, ConfigurationError, TopicNotFoundError
 from rocketmq_py.integrations.kombu import poller, transport
 from rocketmq_py.testing import TestBroker, TestCluster, run_broker, run_cluster
 from tests.integrations.kombu_programs import Receiver, connect, job_queue, keep, publish
@@ -263,6 +263,19 @@ def test_publishing_reconnects(broker: TestBroker) -> None:
         connection.transport.cluster.close()
         publish(connection, job_queue("q"), "after", retry=True, retry_policy={"max_retries": 3})
     assert len(broker.messages("q")) == 2
+
+
+def test_publishing_to_an_exchange_does_not_wait_until_a_broker_is_back(
+    broker: TestBroker, default_timeouts: Callable[[float], None]
+) -> None:
+    """With unlimited retries, as those of Celery's heartbeats. They run in the worker's event loop."""
+    default_timeouts(0.5)
+    exchange = Exchange("news", type="fanout", durable=False)
+    with opened(broker) as connection:
+        connection.connect()
+        broker.crash()
+        with pytest.raises(TopicNotFoundError, match="no broker is registered"):
+            connection.Producer(exchange=exchange).publish({"text": "hello"}, retry=True)
 
 
 def test_missing_permissions_are_reported_at_once() -> None:

@@ -15,7 +15,13 @@ from rocketmq_py.admin import AlreadyExistsError, GroupNotFoundError, MessageTyp
 from rocketmq_py.blocking import Client
 from rocketmq_py.blocking.reader import MessageStream
 from rocketmq_py.client.settings import ClientOptions
-from rocketmq_py.errors import BrokerError, RocketMQError, TopicNotFoundError, UnsupportedByBrokerError
+from rocketmq_py.errors import (
+    BrokerError,
+    NoQueueError,
+    RocketMQError,
+    TopicNotFoundError,
+    UnsupportedByBrokerError,
+)
 from rocketmq_py.integrations.kombu.delays import delay_level, remaining_delay
 from rocketmq_py.integrations.kombu.options import TransportOptions
 from rocketmq_py.library_logger import LibraryLogger
@@ -203,7 +209,10 @@ class Cluster:
     def publish(self, exchange: str, payload: Mapping[str, Any], routing_key: str) -> None:
         """Send a message to all current listeners of an exchange. Raises as ``Producer.send`` does."""
         topic = self.options.topic_of_exchange(exchange)
-        self._create_topic(topic, queues=1)
+        # While no broker is registered, the send raises TopicNotFoundError. kombu repeats errors of
+        # connections until a broker is back, which blocks the event loop of Celery's worker.
+        with suppress(NoQueueError):
+            self._create_topic(topic, queues=1)
         properties = {ROUTING_KEY: routing_key} if routing_key else {}
         self._producer.send(Message(topic, dumps(payload).encode(), properties=properties))
 
