@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, Protocol
+from typing import Any
 
 
-class RecordRoute(Protocol):
-    """Takes log records to the handlers of a program."""
+class RecordRoute:
+    """Takes log records to the handlers of a program, in the thread that logs."""
 
     def handle(self, logger: logging.Logger, record: logging.LogRecord) -> None:
-        """Pass a record to the handlers of a logger, now or later."""
-        ...
-
-
-class _Direct:
-    def handle(self, logger: logging.Logger, record: logging.LogRecord) -> None:
+        """Pass a record to the handlers of a logger."""
         logger.handle(record)
 
 
@@ -30,7 +25,7 @@ class LibraryLogger(logging.LoggerAdapter[logging.Logger]):
         name: the name of the logger.
     """
 
-    route: RecordRoute = _Direct()
+    route: RecordRoute = RecordRoute()
     """The route of the records of all loggers of the library. ``handoff/`` sets another one."""
 
     def __init__(self, name: str) -> None:

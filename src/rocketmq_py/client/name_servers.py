@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -348,18 +348,17 @@ class NameServers:
         Name servers forget the topics of a broker whose process ends until it is back. ``look_up`` raises
         TopicNotFoundError then. This raises it if the topic is still missing, and other errors at once.
         """
-        deadline, pause, was_empty = trio.current_time() + self._timeout, FIRST_REGISTRATION_PAUSE, False
+        pauses, was_empty = _registration_pauses(trio.current_time() + self._timeout), False
         while True:
             try:
                 return await look_up()
             except TopicNotFoundError as error:
                 is_empty = error.not_reached or await self.has_no_broker(error)
                 # A broker may have registered between the two requests.
-                if not (is_empty or was_empty) or trio.current_time() >= deadline:
+                if not (is_empty or was_empty) or (pause := next(pauses, None)) is None:
                     raise
                 was_empty = is_empty
-            await trio.sleep(min(pause, max(deadline - trio.current_time(), 0.0)))
-            pause = min(2 * pause, LONGEST_REGISTRATION_PAUSE)
+            await trio.sleep(pause)
 
     async def has_no_broker(self, missing: TopicNotFoundError) -> bool:
         """Whether no broker is registered, which ``missing`` then says. False if no name server answers."""
@@ -377,14 +376,13 @@ class NameServers:
 
         Raises NoQueueError if none is, and as :meth:`cluster_info`.
         """
-        deadline, pause = trio.current_time() + self._timeout, FIRST_REGISTRATION_PAUSE
+        pauses = _registration_pauses(trio.current_time() + self._timeout)
         while not (info := await self.cluster_info()).broker_addr_table:
-            if trio.current_time() >= deadline:
+            if (pause := next(pauses, None)) is None:
                 error = NoQueueError(f"no broker is registered at the name servers {self.addresses}")
                 error.not_reached = True
                 raise error
-            await trio.sleep(min(pause, deadline - trio.current_time()))
-            pause = min(2 * pause, LONGEST_REGISTRATION_PAUSE)
+            await trio.sleep(pause)
         return info
 
     async def cluster_info(self) -> ClusterInfo:
@@ -453,6 +451,14 @@ class NameServers:
         if address in self._addresses:
             self._addresses.remove(address)
             self._addresses.append(address)
+
+
+def _registration_pauses(deadline: float) -> Iterator[float]:
+    """Yield the seconds to wait before each further request, until the deadline."""
+    pause = FIRST_REGISTRATION_PAUSE
+    while (left := deadline - trio.current_time()) > 0:
+        yield min(pause, left)
+        pause = min(2 * pause, LONGEST_REGISTRATION_PAUSE)
 
 
 def _may_pass(error: RocketMQError) -> bool:

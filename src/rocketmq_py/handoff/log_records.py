@@ -15,13 +15,13 @@ from functools import partial
 from typing import Final
 
 from rocketmq_py.handoff.callback_thread import CallbackThread, in_trio_thread
-from rocketmq_py.library_logger import LibraryLogger
+from rocketmq_py.library_logger import LibraryLogger, RecordRoute
 
 FLUSH_SECONDS = 2.0
 """How long the end of the process waits for handlers."""
 
 
-class LogRecords:
+class LogRecords(RecordRoute):
     """The route of the library's records: those of trio threads go to a thread that calls handlers."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class LogRecords:
         if self._thread is not None and in_trio_thread():
             self._thread.post(partial(logger.handle, record))
         else:
-            logger.handle(record)
+            super().handle(logger, record)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function that logs in the thread that calls handlers."""
