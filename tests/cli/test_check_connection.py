@@ -62,7 +62,7 @@ def broker() -> Iterator[TestBroker]:
         yield broker
 
 
-# What succeeds
+# Steps that succeed
 
 
 @pytest.mark.parametrize("name", PROFILES)

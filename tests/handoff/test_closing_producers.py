@@ -84,7 +84,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     running = Cluster(thread, clock)
     thread.call(partial(thread.start_task, running.run))
     yield running
-    running.start_time()  # what a failed test has left open closes
+    running.start_time()  # closes the objects that a failed test has left open
     thread.stop(trio_thread.EXIT_MARGIN)
 
 

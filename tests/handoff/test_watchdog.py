@@ -149,7 +149,7 @@ def test_neither_a_thread_that_answers_nor_a_pause_of_the_whole_process_is_repor
     for moment in (10, 11, 12):
         check_at(moment)
         thread.probes.pop()()  # answered
-    check_at(100, 200, 200.5, 300)  # nobody has checked for long
+    check_at(100, 200, 200.5, 300)  # no check for a long time
     assert (warnings(caplog), len(thread.probes)) == ([], 1)
     check_at(301, 302, 303)
     assert len(warnings(caplog)) == 1

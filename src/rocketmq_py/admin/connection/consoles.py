@@ -1,4 +1,4 @@
-"""Where the consoles of managed services show endpoint, keys and namespace, and what they call them."""
+"""The places and names of the endpoint, keys and namespace in the consoles of managed services."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class ServerSteps:
 
     @property
     def namespace_advice(self) -> str:
-        """What the namespace of the service is, and its option. Empty if there is none, or it is given."""
+        """The name and option of the service's namespace. Empty if it has none, or if it is given."""
         option = self.console.namespace_option
         namespace_v2 = self.client.settings.namespace_v2
         given = self.client.namespace.name if option == "--namespace" else namespace_v2

@@ -21,7 +21,7 @@ class Step:
 
 
 class StepFailedError(Exception):
-    """A step failed: what is wrong, and what to do. ``step`` names another step that is the cause."""
+    """A step failed. The text says why, and ``advice`` what to do. ``step`` is the step that caused it."""
 
     def __init__(self, text: str, advice: str, *, step: str = "") -> None:
         super().__init__(text)
