@@ -36,6 +36,9 @@ class Nodes(Protocol):
     def restart(self, broker: str) -> None:
         """Restart a broker on the same port and store. Return when it serves."""
 
+    def upgrade(self, broker: str, version: str) -> None:
+        """Stop a broker or name server, and start another version on its port and store."""
+
     def log(self, broker: str) -> str:
         """Return the end of a broker's output."""
 
@@ -91,6 +94,10 @@ class Cluster:
     def restart(self, broker: str) -> None:
         """Restart ``broker`` on the same port and store. Return when it serves."""
         self.nodes.restart(broker)
+
+    def upgrade(self, broker: str, version: str) -> None:
+        """Stop ``broker``, and start another version on its port and store. Return when it serves."""
+        self.nodes.upgrade(broker, version)
 
     def log(self, broker: str) -> str:
         """Return the end of ``broker``'s standard output and error."""

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from integration.clusters import probe
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
@@ -187,6 +187,10 @@ class ContainerNodes:
         """See :meth:`integration.clusters.cluster.Nodes.restart`."""
         self._containers[broker].get_wrapped_container().restart(timeout=0)
         self._wait_for_broker(broker)
+
+    def upgrade(self, broker: str, version: str) -> NoReturn:
+        """Refuse, because the image of a container has one version."""
+        raise ClusterUnavailableError(f"{broker} is a container, which cannot become RocketMQ {version}")
 
     def log(self, broker: str) -> str:
         """See :meth:`integration.clusters.cluster.Nodes.log`."""

@@ -47,6 +47,7 @@ def start_local_cluster(
     jvm: Sequence[str] = (),
     host: str = LOCALHOST,
     name_server_settings: Mapping[str, str] | None = None,
+    versions: Mapping[str, str] | None = None,
 ) -> Cluster:
     """Start one name server and ``brokers`` masters of RocketMQ ``version``. Return when all are registered.
 
@@ -60,6 +61,8 @@ def start_local_cluster(
         jvm: JVM options of the servers, with ``{home}`` as in ``files``.
         host: the IP address of this machine that the servers listen on and announce.
         name_server_settings: settings of the name server.
+        versions: the versions of nodes that differ from ``version``, by name. NAME_SERVER names the name
+            server.
 
     Raises:
         ClusterUnavailableError: Java or the artifacts are missing, or ``host`` cannot be bound.
@@ -68,21 +71,19 @@ def start_local_cluster(
     if missing := maven.missing_program("java"):
         raise ClusterUnavailableError(f"{missing} is not on the PATH")
     check_host(host)
-    classes = archives.class_path(maven.server_jars(version))
-    jvm = [*_with_archive(version, classes), *jvm]
 
     def start() -> Cluster:
         return _started(
             LocalNodes(
                 version,
-                classes,
-                brokers,
-                replicas,
-                settings or {},
-                files or {},
-                jvm,
-                host,
-                name_server_settings or {},
+                brokers=brokers,
+                replicas=replicas,
+                settings=settings,
+                files=files,
+                jvm=jvm,
+                host=host,
+                name_server_settings=name_server_settings,
+                versions=versions,
             )
         )
 
@@ -92,16 +93,20 @@ def start_local_cluster(
     return start()
 
 
-def _with_archive(version: str, classes: str) -> list[str]:
-    """Return the JVM options for a broker's class archive, which also covers most of a name server."""
+def _class_options(version: str) -> list[str]:
+    """Return the JVM options for the class path, and for a broker's class archive.
+
+    The archive also covers most of a name server.
+    """
+    classes = archives.class_path(maven.server_jars(version))
 
     def make(option: str) -> None:
-        nodes = LocalNodes(version, classes, 1, False, {}, {}, [option, _QUICK])
+        nodes = LocalNodes(version, class_options=[option, "-cp", classes], jvm=[_QUICK])
         with _started(nodes):
             nodes.kill("broker-a", gently=True)
             nodes.check_that_it_ended("broker-a")
 
-    return archives.use(f"server-{version}", classes, make)
+    return [*archives.use(f"server-{version}", classes, make), "-cp", classes]
 
 
 class _PortTakenError(ClusterStartError):
@@ -110,6 +115,9 @@ class _PortTakenError(ClusterStartError):
 
 class LocalNodes:
     """The processes of one cluster, and the folder of their files.
+
+    Args:
+        class_options: the JVM options for the classes of all nodes, instead of those of each node's version.
 
     Attributes:
         version: the version of RocketMQ.
@@ -122,23 +130,28 @@ class LocalNodes:
     def __init__(
         self,
         version: str,
-        classes: str,
-        brokers: int,
-        replicas: bool,
-        settings: Mapping[str, str],
-        files: Mapping[str, str],
-        jvm: Sequence[str],
+        *,
+        class_options: Sequence[str] | None = None,
+        brokers: int = 1,
+        replicas: bool = False,
+        settings: Mapping[str, str] | None = None,
+        files: Mapping[str, str] | None = None,
+        jvm: Sequence[str] = (),
         host: str = LOCALHOST,
         name_server_settings: Mapping[str, str] | None = None,
+        versions: Mapping[str, str] | None = None,
     ) -> None:
         self.version = version
-        self._classes = classes
-        self._settings = settings
+        self._versions = dict(versions or {})
+        self._class_options = {
+            one: class_options or _class_options(one) for one in {version, *self._versions.values()}
+        }
+        self._settings = settings or {}
         self._name_server_settings = name_server_settings or {}
         self._owned = OwnedFolder()
         self.folder = self._owned.path
         home = str(self.folder)
-        self._files = {path: with_home(text, home) for path, text in files.items()}
+        self._files = {path: with_home(text, home) for path, text in (files or {}).items()}
         self._jvm = [with_home(option, home) for option in jvm]
         ports = free_ports(1 + brokers * (2 if replicas else 1))
         self.host = host
@@ -187,6 +200,13 @@ class LocalNodes:
             return
         self._start_broker(broker)
         self._wait_for_broker(broker)
+
+    def upgrade(self, broker: str, version: str) -> None:
+        """See :meth:`integration.clusters.cluster.Nodes.upgrade`."""
+        self._class_options.setdefault(version, _class_options(version))
+        self._processes[broker].terminate(STOP_TIMEOUT)
+        self._versions[broker] = version
+        self.restart(broker)
 
     def log(self, broker: str) -> str:
         """See :meth:`integration.clusters.cluster.Nodes.log`."""
@@ -245,8 +265,7 @@ class LocalNodes:
             *self._jvm,
             f"-Duser.home={home}",
             f"-Drmq.logback.configurationFile={self.folder / 'conf' / 'rmq.logback.xml'}",
-            "-cp",
-            self._classes,
+            *self._class_options[self._versions.get(name, self.version)],
             f"org.apache.rocketmq.{main}",
             "-c",
             str(config),

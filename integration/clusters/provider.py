@@ -107,6 +107,7 @@ def start_cluster(
     jvm: Sequence[str] = (),
     host: str = LOCALHOST,
     name_server_settings: Mapping[str, str] | None = None,
+    versions: Mapping[str, str] | None = None,
 ) -> Cluster:
     """Start a cluster. Stop it with :meth:`Cluster.stop`, or use it as a context manager.
 
@@ -122,6 +123,7 @@ def start_cluster(
         host: the IP address, or host name, of this machine that the servers listen on and announce.
             Unsupported by containers.
         name_server_settings: settings of the name server. Unsupported by containers.
+        versions: the versions of nodes that differ, by name. Unsupported by containers.
 
     Raises:
         ClusterUnavailableError: neither Docker nor Maven can provide it, or is allowed to. The text says why.
@@ -145,6 +147,7 @@ def start_cluster(
                 jvm=jvm,
                 host=host,
                 name_server_settings=name_server_settings,
+                versions=versions,
             )
         except ClusterUnavailableError as error:
             reasons.append(str(error))
@@ -157,10 +160,17 @@ def start_cluster(
 
 
 def _start_containers(
-    version: str, *, host: str, name_server_settings: Mapping[str, str] | None, **options: Any
+    version: str,
+    *,
+    host: str,
+    name_server_settings: Mapping[str, str] | None,
+    versions: Mapping[str, str] | None,
+    **options: Any,
 ) -> Cluster:
     if name_server_settings:
         raise ClusterUnavailableError("containers start name servers without settings")
+    if versions:
+        raise ClusterUnavailableError("a cluster of containers has one version")
     if host != LOCALHOST:
         raise ClusterUnavailableError(f"a cluster of containers cannot listen on {host}")
     if not _engine_answers():
@@ -184,6 +194,10 @@ class ExternalNodes:
         self._refuse(broker)
 
     def restart(self, broker: str) -> NoReturn:
+        """Refuse."""
+        self._refuse(broker)
+
+    def upgrade(self, broker: str, version: str) -> NoReturn:
         """Refuse."""
         self._refuse(broker)
 

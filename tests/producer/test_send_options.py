@@ -330,6 +330,30 @@ async def test_timed_messages_are_not_sent_to_brokers_4_x(monkeypatch: pytest.Mo
         assert decode_properties(request.fields["i"])["DELAY"] == "3"
 
 
+async def test_timed_messages_go_to_the_newer_brokers_of_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    def store_as_4_x(connection: Connection, request: Command) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("rocketmq_py.protocol.command.VERSION", 407)
+            store(connection, request)
+
+    timed = Message("T", b"x", delay=1.5)
+    async with (
+        scripted_cluster(store_as_4_x, store, store_as_4_x, queues=2) as cluster,
+        Producer(cluster.address) as producer,
+    ):
+        results = [await producer.send(timed) for _ in range(6)]
+        results += [await pending for pending in [await producer.submit(timed) for _ in range(6)]]
+        assert {result.queue.broker_name for result in results} == {"broker-b"}
+        assert {result.queue.queue_id for result in results} == {0, 1}
+        old = MessageQueue("T", "broker-c", 0)
+        address = cluster.brokers["broker-c"].address
+        with pytest.raises(UnsupportedByBrokerError, match=rf"broker {address} \(version 4\.9\.7\) does not"):
+            await producer.send(timed, queue=old)
+        assert {(await producer.send(MESSAGE)).queue.broker_name for _ in range(6)} == set(cluster.brokers)
+        assert producer.statistics.retried == 0
+        assert len(sends_of(cluster)) == 12 + 6
+
+
 async def test_a_service_with_its_own_property_of_delays_gets_both_whatever_its_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

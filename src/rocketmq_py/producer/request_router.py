@@ -153,16 +153,46 @@ class RequestRouter:
         """Dial the broker of the chosen queue, send a heartbeat if needed, and return the connection.
 
         If the broker cannot be reached, this fails at once if the request may go to another broker that may
-        be reachable. Otherwise it waits until the attempt's deadline.
+        be reachable. Otherwise it waits until the attempt's deadline. If the broker lacks the feature that
+        the request needs, a queue on another broker is chosen that has it, as during a rolling upgrade.
+
+        Raises:
+            UnsupportedByBrokerError: no broker that the request may go to has the feature.
         """
         with nothing_sent():
             connection = await self._dial(request)
-            if request.wants_heartbeat:
-                timeout = max(request.deadline - trio.current_time(), 0.0)
-                await self._client.heartbeats.ensure_current(connection, timeout=timeout)
-            if request.needs is not None:
-                request.needs.check(connection)
+            await self._send_heartbeat(request, connection)
+            if _is_too_old(connection, request):
+                connection = await self._connect_to_newer(request, connection)
         return connection
+
+    async def _send_heartbeat(self, request: SendRequest, connection: Connection) -> None:
+        if request.wants_heartbeat:
+            timeout = max(request.deadline - trio.current_time(), 0.0)
+            await self._client.heartbeats.ensure_current(connection, timeout=timeout)
+
+    async def _connect_to_newer(self, request: SendRequest, old: Connection) -> Connection:
+        """Choose a queue on a broker that has the feature that the request needs, and connect to it."""
+        assert request.queue is not None
+        assert request.needs is not None
+        others = [name for name in self._brokers_to_choose(request) if name != request.queue.broker_name]
+        for broker_name in others:
+            address = self._address(broker_name)
+            connection = await self._client.connections.get(address, deadline=request.deadline)
+            await self._send_heartbeat(request, connection)
+            if not _is_too_old(connection, request) and self._choose_on(broker_name, request):
+                return connection
+        raise request.needs.unsupported(old.address, old.peer_version)
+
+    def _choose_on(self, broker_name: str, request: SendRequest) -> bool:
+        """Choose a queue on this broker. Return False if the topic no longer has one there."""
+        route = self._client.routes.get_nowait(request.topic)
+        queues = [one for one in (route.write_queues if route else ()) if one.broker_name == broker_name]
+        if not queues:
+            return False
+        queue = request.queue = queues[next(self._choice.counter(request.topic)) % len(queues)]
+        request.template = request.header_builder.template(queue.queue_id, queue.broker_name)
+        return True
 
     async def supports_timed(self, topic: str, timeout: float) -> bool:
         """Ask the brokers of a topic whether all of them support timed messages (5.x).
