@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import pytest
 
 from rocketmq_py.errors import (
     BrokerBusyError,
+    ConnectError,
     Delivery,
     MessageRefusedError,
     RequestTimeoutError,
@@ -276,6 +278,15 @@ def test_retries_end_after_the_retry_timeout() -> None:
     assert caught.value.rows == (0,)
     assert 60 <= sender.time <= 60 + MAX_RETRY_DELAY + 1
     assert max(sender.delays) == MAX_RETRY_DELAY
+
+
+def test_unreachable_broker_is_named_with_the_host_that_lacks_the_connection() -> None:
+    sender = FakeSender({b"a": [ConnectError("10.0.0.2:10911", "refused")] * 100})
+    with pytest.raises(WriteError) as caught:
+        sender.write([b"a"])
+    text = str(caught.value)
+    assert "cannot connect to 10.0.0.2:10911: refused" in text
+    assert text.endswith(f"run `rocketmq-py check connection` on this host, {socket.gethostname()}")
 
 
 def test_missing_topic_fails_the_task_at_once() -> None:

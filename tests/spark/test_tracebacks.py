@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import logging
+import socket
 import traceback
 
 import pytest
 
-from rocketmq_py.errors import ClosedError, TopicNotFoundError
+from rocketmq_py.errors import ClosedError, ConnectError, TopicNotFoundError
 from rocketmq_py.spark.batch_plan import RangesPartition
 from rocketmq_py.spark.source import BatchSource, StreamSource
 from rocketmq_py.spark.worker_processes import hides_tracebacks
@@ -51,6 +52,24 @@ def test_task_errors_have_no_inner_traceback(monkeypatch: pytest.MonkeyPatch) ->
     lines = printed(raised.value)
     assert not any("low-level" in line or "in fail" in line for line in lines)
     assert lines[-1].endswith("ClosedError: the client is closed")
+
+
+def test_unreachable_broker_is_named_with_the_host_that_lacks_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error = ConnectError("10.0.0.2:10911", "refused")
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("rocketmq_py.spark.source_task.read_ranges", fail)
+    for _ in range(2):
+        with pytest.raises(ConnectError) as raised:
+            list(StreamSource(stream_options()).read(RangesPartition(())))
+        text = str(raised.value)
+        assert text.startswith("cannot connect to 10.0.0.2:10911: refused. ")
+        assert text.endswith(f"run `rocketmq-py check connection` on this host, {socket.gethostname()}")
+        assert text.count("check connection") == 1
 
 
 def test_errors_of_other_classes_keep_their_traceback() -> None:

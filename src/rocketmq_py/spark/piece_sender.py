@@ -25,6 +25,7 @@ from rocketmq_py.errors import (
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.spark.batch_encoder import PreparedBatch
 from rocketmq_py.spark.buffers import byte_lengths
+from rocketmq_py.spark.connection_advice import connection_advice
 from rocketmq_py.spark.dead_letters import DeadLetters
 from rocketmq_py.spark.rows import Destination, RowError, RowMessages, describe_row, with_spark_names
 
@@ -138,13 +139,17 @@ class Report:
     Attributes:
         summary: the counts of the acknowledged rows.
         failed: the numbers of the other rows, and why each one failed.
+        advice: how to reach a broker that could not be reached. Empty if there is none.
     """
 
     summary: WriteSummary = WriteSummary()
     failed: Mapping[int, str] = attrs.field(factory=dict)
+    advice: str = ""
 
     def __add__(self, other: Report) -> Report:
-        return Report(self.summary + other.summary, {**self.failed, **other.failed})
+        return Report(
+            self.summary + other.summary, {**self.failed, **other.failed}, self.advice or other.advice
+        )
 
 
 @attrs.frozen
@@ -187,6 +192,7 @@ class PieceSender:
         deadline = began + self.retry_timeout
         outcome = self._send_until(deadline, piece, collect_refused=self.dead_letters is not None)
         reasons = self._reasons(piece, outcome.failed)
+        advice = _connection_advice(outcome.failed)
         resent = outcome.resent
         refused = {**{error.row: str(error) for error in piece.invalid}, **outcome.refused}
         if refused and reasons:
@@ -196,7 +202,8 @@ class PieceSender:
             outcome = self._send_until(deadline, letters)
             resent += outcome.resent
             reasons = self._reasons(letters, outcome.failed)
-        return _report(piece, refused, reasons, resent, self.now() - began)
+            advice = _connection_advice(outcome.failed)
+        return attrs.evolve(_report(piece, refused, reasons, resent, self.now() - began), advice=advice)
 
     def _send_until(self, deadline: float, piece: Piece, *, collect_refused: bool = False) -> _Outcome:
         """Send a piece. Until the deadline, send units again after retriable errors.
@@ -293,6 +300,10 @@ def _report(
     dead_letters = len(refused.keys() - reasons.keys())
     summary = WriteSummary(acknowledged, int(body_sizes.sum()), resent, seconds, seconds, dead_letters)
     return Report(summary, reasons)
+
+
+def _connection_advice(failed: Sequence[_Failure]) -> str:
+    return next((advice for _, error in failed if (advice := connection_advice(error))), "")
 
 
 def _rows_of(piece: Piece, unit: _Unit) -> Sequence[int]:

@@ -148,6 +148,8 @@ class RowWriter:
             f"{self.description}: {len(rows)} of {count} rows were not acknowledged; {'; '.join(reasons)}; "
             f"{outcome}, and no later row was sent"
         )
+        if report.advice:
+            text += f". {report.advice}"
         return WriteError(text, stored, rows)
 
 

@@ -19,6 +19,7 @@ from pyspark import cloudpickle
 
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
+from rocketmq_py.spark.connection_advice import connection_advice
 
 LOG_LEVEL_VARIABLE = "ROCKETMQ_LOG_LEVEL"
 """Environment variable with the log level of these processes. Default: INFO, one line per batch."""
@@ -89,11 +90,14 @@ def log_to_stderr() -> None:
 
 
 def without_traceback(error: RocketMQError) -> RocketMQError:
-    """Return the error without its traceback, which is logged at level DEBUG.
+    """Return the error without its traceback, which is logged at level DEBUG, and with advice added.
 
     Spark prints the traceback above the error's text, and users would have to search for the text.
     """
     logger.debug("%s", error, exc_info=error)
+    advice = connection_advice(error)
+    if advice and advice not in str(error):
+        error.args = (f"{error}. {advice}",)
     return error.with_traceback(None)
 
 
