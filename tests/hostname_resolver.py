@@ -6,7 +6,14 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import trio
+
+HOSTS_OF_SERVICES = {
+    "alibaba-4": "MQ_INST_1380156306793859_BbXbx0Y4.cn-hangzhou.mq-internal.aliyuncs.com",
+    "tencent-4": "rocketmq-test1234.rocketmq.ap-guangzhou.public.tencenttdmq.com",
+}
+"""Host names of services that deliver by a property of their own, by profile."""
 
 
 class Resolver(trio.abc.HostnameResolver):
@@ -46,3 +53,15 @@ class Resolver(trio.abc.HostnameResolver):
 
     async def getnameinfo(self, sockaddr: Any, flags: int) -> tuple[str, str]:
         raise AssertionError("no test looks up names of addresses")
+
+
+def point_to_this_host(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Make names resolve to 127.0.0.1 in all threads of this process."""
+    look_up = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, *arguments: Any, **options: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        known = name is not None and name.lower() in {one.lower() for one in names}
+        return look_up("127.0.0.1" if known else host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)

@@ -6,6 +6,7 @@ import json
 import stat
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -235,7 +236,7 @@ def test_options_environment_and_configuration_set_all_of_the_access(tmp_path: P
     secret.write_text(f"{SECRET}\n")
     proxy = tmp_path / "proxy"
     proxy.write_text(f"{PROXY}\n")
-    texts = {
+    texts: dict[str, Any] = {
         "access_key": "alice", "secret_key": f"@{secret}", "security_token": "a-token", "ca": str(file),
         "cert": str(file), "key": str(file), "proxy": f"@{proxy}", "namespace": "tenant",
         "namespace_v2": "rmq-cn-1",

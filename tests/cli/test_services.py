@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.testing import TestBroker, run_broker
 from tests.cli.command import Ended
 from tests.cli.conftest import Invoke, options_of
+from tests.hostname_resolver import HOSTS_OF_SERVICES, point_to_this_host
 
 Command = Callable[..., Ended]
 
@@ -234,3 +236,49 @@ async def test_several_topics_that_are_missing_are_one_error(service: TestBroker
         assert [*described.failures] == ["topic Missing"]
         with pytest.raises(SomeBrokersFailedError, match="describing group 'billing' failed on 2 of 2"):
             await admin.groups.describe("billing", ["Missing", "Gone"])
+
+
+@pytest.mark.parametrize("profile", HOSTS_OF_SERVICES)
+@pytest.mark.parametrize(
+    ("place", "is_delayed"),
+    [
+        ("host", True),
+        ("option", True),
+        ("environment", True),
+        ("named cluster", True),
+        ("nowhere", False),
+        ("host, but switched off", False),
+        ("named cluster, but switched off", False),
+    ],
+)
+def test_sends_are_delayed_by_the_property_of_a_service(
+    invoke: Invoke,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    profile: str,
+    place: str,
+    is_delayed: bool,
+) -> None:
+    with run_broker(profile=profile, topics=["Later:1:DELAY", "Orders:1"]) as broker:
+        address, words = broker.name_server_address, options_of(broker)
+        topic = "Later" if is_delayed else "Orders"
+        if place.startswith("host"):
+            point_to_this_host(monkeypatch, HOSTS_OF_SERVICES[profile])
+            address = f"http://{HOSTS_OF_SERVICES[profile]}:{address.rpartition(':')[2]}"
+        there = ["-n", address]
+        if place == "option":
+            words.append("--start-deliver-time")
+        elif place == "environment":
+            monkeypatch.setenv("ROCKETMQ_START_DELIVER_TIME", "1")
+        elif place.startswith("named cluster"):
+            monkeypatch.setenv("ROCKETMQ_CONFIG", str(tmp_path / "config.toml"))
+            settings = ["start_deliver_time=true", f"name_servers={address}"]
+            assert invoke("config", "set", "service", *settings).code == 0
+            there = ["-C", "service"]
+        if place.endswith("switched off"):
+            words.append("--no-start-deliver-time")
+        sent = invoke("send", "-t", topic, "x", "--delay", "1h", *there, *words)
+        assert sent.code == 0, sent.err
+        assert len(broker.messages(topic)) == (0 if is_delayed else 1)
+        broker.advance("1h")
+        assert len(broker.messages(topic)) == 1

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import attrs
 import pytest
@@ -23,6 +24,7 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.integrations.airflow.provider import get_provider_info
 from rocketmq_py.remoting import TLS
 from rocketmq_py.testing import TestBroker, run_broker
+from tests.hostname_resolver import point_to_this_host
 
 pytest.importorskip("airflow", reason="Airflow has an environment of its own: make airflow")
 PATIENCE = 120
@@ -88,6 +90,67 @@ def test_connections_become_client_arguments() -> None:
     assert credentials.security_token == "t"
     assert isinstance(tls, TLS)
     assert tls.verify
+    # The URI of a connection has texts.
+    assert client_arguments(Connection("a:1", extra_dejson={"tls": "false"})) == ("a:1", {})
+    assert client_arguments(Connection("a:1", extra_dejson={"start_deliver_time": True})) == ("a:1", {})
+
+
+@pytest.mark.parametrize("setting", [True, "true", None, False])
+def test_the_hook_delays_messages_by_the_property_of_a_service(
+    monkeypatch: pytest.MonkeyPatch, setting: object
+) -> None:
+    from rocketmq_py.integrations.airflow.hook import RocketMQHook
+
+    with run_broker(profile="tencent-4", topics=["Later"]) as broker:
+        keys = broker.client_options["credentials"]
+        connection = {
+            "conn_type": "rocketmq",
+            "host": broker.name_server_address,
+            "login": keys.access_key,
+            "password": keys.secret_key,
+            "extra": {"namespace": broker.client_options["namespace"], "start_deliver_time": setting},
+        }
+        monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", json.dumps(connection))
+        RocketMQHook().send([Message("Later", b"x", delay=3600)])
+        assert len(broker.messages("Later")) == (0 if setting else 1)
+        broker.advance("1h")
+        assert len(broker.messages("Later")) == 1
+
+
+@pytest.mark.parametrize("profile", ["tencent-4", "alibaba-4"])
+@pytest.mark.parametrize("form", ["fields", "URI"])
+def test_the_host_of_a_service_is_enough(monkeypatch: pytest.MonkeyPatch, profile: str, form: str) -> None:
+    """The host tells how the service delays, and on Alibaba Cloud 4.x the namespace, with its capitals."""
+    from rocketmq_py.integrations.airflow.hook import RocketMQHook
+
+    with run_broker(profile=profile, topics=["Later:1:DELAY"]) as broker:
+        settings = broker.client_options
+        keys, namespace = settings["credentials"], settings["namespace"]
+        host, extra = "rocketmq-1.ap-guangzhou.public.tencenttdmq.com", {"namespace": namespace}
+        if profile == "alibaba-4":
+            host, extra = f"{namespace}.cn-hangzhou.mq-internal.aliyuncs.com", {}
+        point_to_this_host(monkeypatch, host)
+        port = int(broker.name_server_address.rpartition(":")[2])
+        fields = {"conn_type": "rocketmq", "login": keys.access_key, "password": keys.secret_key}
+        connection = json.dumps({**fields, "host": f"http://{host}:{port}", "extra": extra})
+        if form == "URI":
+            login = f"{quote(keys.access_key)}:{quote(keys.secret_key)}"
+            connection = f"rocketmq://{login}@{host}:{port}/?{urlencode(extra)}"
+        monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", connection)
+        RocketMQHook().send([Message("Later", b"x", delay=3600)])
+        assert broker.messages("Later") == []
+        broker.advance("1h")
+        assert len(broker.messages("Later")) == 1
+
+
+def test_an_endpoint_of_the_http_product_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rocketmq_py.integrations.airflow.hook import RocketMQHook
+
+    for host in ("http://1380.mqrest.cn-hangzhou.aliyuncs.com", "1380.mqrest.cn-hangzhou.aliyuncs.com"):
+        connection = json.dumps({"conn_type": "rocketmq", "host": host})
+        monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", connection)
+        with pytest.raises(ConfigurationError, match="use the TCP endpoint of the instance"):
+            RocketMQHook().get_conn()
 
 
 def test_the_provider_describes_existing_modules_and_classes() -> None:

@@ -53,6 +53,9 @@ def test_without_kombu_the_error_names_the_extra() -> None:
         ("rocketmq://host:1234", "host:1234"),
         ("rocketmq://a,b:1234", "a:1234;b:1234"),
         ("rocketmq://[::1]:1234", "[::1]:1234"),
+        ("rocketmq://http://MQ_INST_1_Ab.example.com:8080", "MQ_INST_1_Ab.example.com:8080"),
+        ("rocketmq://key:secret@https://a,b:1/team", "a:9876;b:1"),
+        ("rocketmq://http:1234/team", "http:1234"),
     ],
 )
 def test_addresses(url: str, address: str | None) -> None:
@@ -72,6 +75,8 @@ def test_the_url_has_credentials_and_a_namespace() -> None:
     assert found["namespace"] == "team"
     assert found["connect_timeout"] == 2.0
     assert "credentials" not in client_options("rocketmq://host")
+    found = client_options("rocketmq://key:secret@http://host:8080/team/")
+    assert (found["credentials"].secret_key, found["namespace"]) == ("secret", "team")
     with pytest.raises(ConfigurationError, match="needs both keys or none") as raised:
         client_options("rocketmq://key@host")
     assert "key@" not in str(raised.value)
@@ -81,10 +86,11 @@ def test_a_namespace_that_kombu_has_changed_to_lower_case_is_refused() -> None:
     url = "rocketmq://MQ_INST_1_Ab.example.com:8080"
     for address in (url, url.replace("//", "//other,")):
         with pytest.raises(
-            ConfigurationError, match=r"give the namespace as path: rocketmq://host:8080/MQ_I"
+            ConfigurationError, match=r"give the endpoint with its scheme: rocketmq://KEY:SECRET@http://MQ_I"
         ):
             client_options(address)
     assert client_options(f"{url}/MQ_INST_1_Ab")["namespace"] == "MQ_INST_1_Ab"
+    assert "namespace" not in client_options("rocketmq://key:secret@http://MQ_INST_1_Ab.example.com:8080/")
     none = {"client_options": {"namespace": ""}}
     assert client_options(url, transport_options=none)["namespace"] == ""
 

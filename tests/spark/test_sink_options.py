@@ -28,17 +28,19 @@ def test_all_options() -> None:
     options = parse(
         topic="T", producerGroup="G", sendTimeout="5s", retryTimeout="2m", maxBatchBytes="128k",
         stamp="false", maxMessageBytes="8m", compression="none", compressOver="1k", jobId="job",
+        startDeliverTime="true",
     )  # fmt: skip
     assert options == SinkOptions(
         connection=options.connection, topic="T", producer_group="G", send_timeout=5.0, retry_timeout=120.0,
         max_batch_bytes=128 * 1024, max_message_bytes=8 * 1024 * 1024, compression="none", compress_over=1024,
-        stamp=False, job_id="job",
+        stamp=False, job_id="job", start_deliver_time=True,
     )  # fmt: skip
     assert pickle.loads(pickle.dumps(options)) == options
     assert options.producer_options() == {
         "send_timeout": 5.0,
         "max_message_size": 8 * 1024 * 1024,
         "compression": None,
+        "start_deliver_time": True,
     }
 
 

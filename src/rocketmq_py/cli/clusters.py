@@ -40,6 +40,8 @@ class Access:
         proxy: the URL of a SOCKS5 proxy. It may contain a password.
         namespace: the namespace of topics and groups. None takes it from the address, if that contains one.
         namespace_v2: the namespace as a field of every request.
+        start_deliver_time: whether producers send delivery times as ``__STARTDELIVERTIME``, too. None decides
+            by the address.
     """
 
     name_servers: str = DEFAULT_ADDRESS
@@ -54,6 +56,7 @@ class Access:
     proxy: str | None = attrs.field(default=None, repr=False)
     namespace: str | None = None
     namespace_v2: str | None = None
+    start_deliver_time: bool | None = None
 
     def client_options(self) -> ClientOptions:
         """Return the options of a client. Raises ConfigurationError if they are invalid."""

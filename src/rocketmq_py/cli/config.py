@@ -68,7 +68,7 @@ def set_settings(name: str, settings: tuple[tuple[str, str], ...]) -> None:
 
     \b
     Settings:  name_servers access_key secret_key security_token tls ca cert key
-               insecure proxy namespace namespace_v2
+               insecure proxy namespace namespace_v2 start_deliver_time
     secret_key, security_token and proxy may be @FILE, and - prompts for them.
     In the file, namespace = "" uses none, even if the address contains one.
     Relative names of files are stored as absolute ones.

@@ -123,6 +123,14 @@ if TYPE_CHECKING:
     help="Buffer topic of a relay, for brokers before 5.0. See `rocketmq-py relay`.",
 )
 @click.option(
+    "--start-deliver-time/--no-start-deliver-time",
+    default=None,
+    envvar="ROCKETMQ_START_DELIVER_TIME",
+    show_envvar=True,
+    help="Send delivery times as __STARTDELIVERTIME, too. By default if the address is of a service that "
+    "delivers by it.",
+)
+@click.option(
     "-c",
     "count",
     metavar="COUNT",

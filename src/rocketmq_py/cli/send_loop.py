@@ -63,7 +63,11 @@ async def send_all(
                     sys.stderr,
                     lambda seconds: progress_line(statistics.sent, seconds, bodies.fraction),
                 )
-            options: dict[str, Any] = {"send_timeout": SEND_TIMEOUT, **access.client_options()}
+            options: dict[str, Any] = {
+                "send_timeout": SEND_TIMEOUT,
+                "start_deliver_time": access.start_deliver_time,
+                **access.client_options(),
+            }
             producer = (
                 Producer(access.name_servers, delay_relay=delay_relay, **options)
                 if half is None

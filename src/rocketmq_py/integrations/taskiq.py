@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar, Unpack
 
 from rocketmq_py.admin import AlreadyExistsError
 from rocketmq_py.aio import Client, PopConsumer, Producer
-from rocketmq_py.arguments import Duration, check_above_zero, check_flag, check_integer, seconds
+from rocketmq_py.arguments import Duration, check_above_zero, check_flag, check_integer, optional, seconds
 from rocketmq_py.client import ClientCore
 from rocketmq_py.client.settings import ClientOptions
 from rocketmq_py.codecs import describe_validation_error
@@ -86,6 +86,8 @@ class RocketMQBroker(AsyncBroker):
         max_reconsume_times: deliveries after the first one.
         create_topic: whether a worker creates the topic if it is missing. If False, it waits for it.
         queues_per_topic: message queues on each broker of a topic that is created.
+        start_deliver_time: send the time of delayed tasks also as ``__STARTDELIVERTIME``, by which some
+            managed services deliver. None: if the address is of such a service.
         **options: the settings of a Client.
 
     Raises:
@@ -103,6 +105,7 @@ class RocketMQBroker(AsyncBroker):
         max_reconsume_times: int = 16,
         create_topic: bool = True,
         queues_per_topic: int = 8,
+        start_deliver_time: bool | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         ClientCore(name_servers, **options)  # never opened: it checks the options
@@ -114,6 +117,7 @@ class RocketMQBroker(AsyncBroker):
         self.max_reconsume_times: int = check_integer(max_reconsume_times, "max_reconsume_times", lowest=0)
         self.create_topic: bool = check_flag(create_topic, "create_topic")
         self.queues_per_topic: int = check_integer(queues_per_topic, "queues_per_topic", lowest=1)
+        self.start_deliver_time: bool | None = optional(check_flag, start_deliver_time, "start_deliver_time")
         self._name_servers = name_servers
         self._options = options
         self._client: Client | None = None
@@ -128,7 +132,7 @@ class RocketMQBroker(AsyncBroker):
         """Open the connections, and run the startup of the event handlers, middlewares and result backend."""
         self._client = Client(self._name_servers, **self._options)
         await self._client.start()
-        self._producer = self._client.producer(self.group)
+        self._producer = self._client.producer(self.group, start_deliver_time=self.start_deliver_time)
         await self._producer.start()
         await super().startup()
 

@@ -61,6 +61,7 @@ SINK_OPTIONS: tuple[Option, ...] = (
     Option("maxMessageBytes", size, SINKS),
     Option("compression", _compression, SINKS),
     Option("compressOver", size, SINKS),
+    Option("startDeliverTime", boolean, SINKS),
     Option("onError", _on_error, SINKS),
     Option("deadLetterTopic", check_topic, SINKS),
     Option("stamp", boolean, SINKS),
@@ -87,6 +88,8 @@ class SinkOptions:
         compression: ``compression``: none, zlib, lz4 or zstd.
         compress_over: ``compressOver``: bodies of at least this size are compressed, and sent in a request of
             their own.
+        start_deliver_time: ``startDeliverTime``: send delivery times also as ``__STARTDELIVERTIME``, by which
+            some managed services deliver. Default: if the address is of such a service.
         dead_letter_topic: ``deadLetterTopic``: with ``onError`` deadLetter, the topic of dead letters: rows
             that are invalid, or that a broker refuses for themselves. None, with ``onError`` fail, lets them
             fail their task.
@@ -104,6 +107,7 @@ class SinkOptions:
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     compression: str = DEFAULT_COMPRESSION
     compress_over: int = DEFAULT_COMPRESS_OVER
+    start_deliver_time: bool | None = None
     dead_letter_topic: str | None = None
     stamp: bool = True
     job_id: str | None = None
@@ -154,6 +158,7 @@ class SinkOptions:
             send_timeout=self.send_timeout,
             max_message_size=self.max_message_bytes,
             compression=_compression_config(self.compression, self.compress_over),
+            start_deliver_time=self.start_deliver_time,
         )
 
 

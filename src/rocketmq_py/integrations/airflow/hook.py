@@ -24,6 +24,7 @@ except ImportError:
 __all__ = ["RocketMQHook"]
 
 DEFAULT_PORT = 9876
+START_DELIVER_TIME = "start_deliver_time"
 
 
 class RocketMQHook(BaseHook):  # type: ignore[misc]  # Airflow is in an environment of its own
@@ -31,7 +32,9 @@ class RocketMQHook(BaseHook):  # type: ignore[misc]  # Airflow is in an environm
 
     The connection's host is a name server, or several as ``host:port;host:port``. Its login and password are
     the access key and the secret key. Its extra has ``namespace``, ``security_token``, ``tls`` and
-    ``ca_file``, and may have further settings of a Client, such as ``request_timeout``.
+    ``ca_file``, and may have further settings of a Client, such as ``request_timeout``. With
+    ``start_deliver_time``, ``send`` sends delivery times also as ``__STARTDELIVERTIME``, by which some
+    managed services deliver.
 
     Args:
         rocketmq_conn_id: the id of the connection.
@@ -63,7 +66,11 @@ class RocketMQHook(BaseHook):  # type: ignore[misc]  # Airflow is in an environm
 
         Raises the errors of ``rocketmq_py.blocking.Producer.send``.
         """
-        with self.get_conn() as client, client.producer(group) as producer:
+        start_time = _flag(self.get_connection(self.rocketmq_conn_id).extra_dejson.get(START_DELIVER_TIME))
+        with (
+            self.get_conn() as client,
+            client.producer(group, start_deliver_time=start_time) as producer,
+        ):
             return [producer.send(message) for message in messages]
 
     def test_connection(self) -> tuple[bool, str]:
@@ -76,15 +83,22 @@ class RocketMQHook(BaseHook):  # type: ignore[misc]  # Airflow is in an environm
         return True, f"{len(brokers)} brokers answered"
 
 
+def _flag(value: Any) -> Any:
+    """Return a flag of a connection's extra. In the URI of a connection it is a text."""
+    flags = {"true": True, "false": False, "": None}
+    return flags.get(value.lower(), value) if isinstance(value, str) else value
+
+
 def client_arguments(connection: Any) -> tuple[str, ClientOptions]:
     """Return the address and the options of a client for a connection. Raises ConfigurationError."""
     extra: dict[str, Any] = dict(connection.extra_dejson)
+    extra.pop(START_DELIVER_TIME, None)  # of producers
     token, ca_file, tls = (extra.pop(name, None) for name in ("security_token", "ca_file", "tls"))
     given = {name: value for name, value in extra.items() if value not in (None, "")}
     options = cast(ClientOptions, given)  # Client checks it
     if connection.login:
         options["credentials"] = Credentials(connection.login, connection.password or "", token or None)
-    if tls or ca_file:
+    if _flag(tls) or ca_file:
         options["tls"] = TLS(ca_file=ca_file or None)
     host = connection.host or "127.0.0.1"
     if is_url(host):

@@ -51,7 +51,9 @@ class Cluster:
     def __init__(self, address: str | None, options: TransportOptions, client_options: ClientOptions) -> None:
         self.options: TransportOptions = options
         self.client: Client = Client(address, **client_options)
-        self._producer = self.client.producer(group=f"{options.group_prefix}producers")
+        self._producer = self.client.producer(
+            group=f"{options.group_prefix}producers", start_deliver_time=options.start_deliver_time
+        )
         self._reader = self.client.reader()
         self._admin = self.client.admin()
         self._lock = threading.Lock()

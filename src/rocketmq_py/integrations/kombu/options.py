@@ -55,6 +55,8 @@ class TransportOptions:
         polling_interval: seconds between two rounds of requests while several consumed queues are empty.
         max_delay: the longest delay, in seconds, of one message for brokers 5.x. It must not exceed their
             timerMaxDelaySec, three days by default. A task with a later ETA is delayed several times.
+        start_deliver_time: send the ETA of a task also as ``__STARTDELIVERTIME``, by which some managed
+            services deliver. None: if the URL is of such a service.
         max_reconsume_times: deliveries after the first one. A message that is not acknowledged then goes to
             the dead-letter topic of the group.
         connection_loss_timeout: seconds that brokers may be unreachable before the connection counts as
@@ -74,6 +76,7 @@ class TransportOptions:
     wait_time_seconds: float = attrs.field(default=1.0, converter=seconds, validator=positive)
     polling_interval: float = attrs.field(default=0.2, converter=seconds, validator=positive)
     max_delay: float = attrs.field(default=2 * 86_400.0, converter=seconds, validator=positive)
+    start_deliver_time: bool | None = attrs.field(default=None, validator=attrs.validators.optional(flag))
     max_reconsume_times: int = attrs.field(default=16, validator=not_negative)
     connection_loss_timeout: float = attrs.field(default=10.0, converter=seconds, validator=not_negative)
     client_options: Mapping[str, Any] = attrs.field(factory=dict, validator=_client_options)
@@ -111,12 +114,28 @@ def address_of(connection: Connection) -> str | None:
     """Return the name servers in a connection's URL. None for a URL without a host: see ``Client``.
 
     ``rocketmq://a,b:9876`` names two name servers of one cluster. Clusters to fail over to are separate URLs.
+    ``rocketmq://key:secret@http://host:8080`` has the endpoint of a console, whose scheme has no effect.
     """
     if not connection.hostname:
         return None
+    if _has_endpoint(connection):
+        endpoint, _ = _endpoint_and_namespace(connection)
+        hosts = endpoint.split(",")
+        return ";".join(host if ":" in host else f"{host}:{DEFAULT_PORT}" for host in hosts)
     port = connection.port or DEFAULT_PORT
     hosts = connection.hostname.split(",")
     return ";".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts)
+
+
+def _has_endpoint(connection: Connection) -> bool:
+    """Return whether the URL has another one in it. Its scheme is then kombu's host, the rest the path."""
+    return connection.hostname in ("http", "https") and (connection.virtual_host or "").startswith("/")
+
+
+def _endpoint_and_namespace(connection: Connection) -> tuple[str, str]:
+    """Return the endpoint in a URL, with its capitals, which kombu keeps in paths, and the path behind it."""
+    endpoint, _, namespace = connection.virtual_host.strip("/").partition("/")
+    return endpoint, namespace
 
 
 def client_options_of(connection: Connection, options: TransportOptions) -> ClientOptions:
@@ -133,7 +152,10 @@ def client_options_of(connection: Connection, options: TransportOptions) -> Clie
                 "the broker URL needs both keys or none: rocketmq://ACCESS_KEY:SECRET_KEY@host:9876"
             )
         found["credentials"] = Credentials(connection.userid, connection.password)
-    if namespace := (connection.virtual_host or "").strip("/"):
+    namespace = (connection.virtual_host or "").strip("/")
+    if _has_endpoint(connection):
+        _, namespace = _endpoint_and_namespace(connection)
+    if namespace:
         found["namespace"] = namespace
     if (tls := _tls_of(connection.ssl)) is not None:
         found["tls"] = tls
@@ -143,7 +165,8 @@ def client_options_of(connection: Connection, options: TransportOptions) -> Clie
     if "namespace" not in found and _LOWERED_INSTANCE.search(connection.hostname or ""):
         raise ConfigurationError(
             "kombu has changed the host of the broker URL to lower case, and the namespace in it; "
-            "give the namespace as path: rocketmq://host:8080/MQ_INST_..."
+            "give the endpoint with its scheme: rocketmq://KEY:SECRET@http://MQ_INST_...:8080, or the "
+            "namespace as path: rocketmq://KEY:SECRET@host:8080/MQ_INST_..."
         )
     return found
 
