@@ -328,7 +328,8 @@ class BrokerBusyError(RetriableBrokerError):
 class FlowControlError(BrokerBusyError):
     """The service limits the rate of requests (FLOW_CONTROL), as managed services do for each instance.
 
-    Sends are retried after a pause, as often as ``retries`` and the send's timeout allow.
+    Sends are retried after a pause, as often as ``retries`` and the send's timeout allow. Pulls, pops and
+    heartbeats are repeated after a pause, other requests only within their timeout.
     """
 
 

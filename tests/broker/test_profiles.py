@@ -253,6 +253,17 @@ async def test_sends_above_a_rate_are_refused_until_the_next_second(
     assert client.send("NORMAL").code == ResponseCode.SUCCESS
 
 
+async def test_pulls_above_a_rate_are_refused_until_the_next_second(
+    connect: Connect, autojump_clock: trio.testing.MockClock
+) -> None:
+    client = connect(attrs.evolve(PROFILES["alibaba-5"], receives_per_second=1, sends_per_second=1))
+    assert client.send("NORMAL").code == ResponseCode.SUCCESS  # not counted among the pulls
+    codes = [client.pull("NORMAL").code for _ in range(2)]
+    assert codes == [ResponseCode.SUCCESS, ResponseCode.FLOW_CONTROL]
+    await trio.sleep(1)
+    assert client.pull("NORMAL").code == ResponseCode.SUCCESS
+
+
 @pytest.mark.parametrize("name", PROFILES)
 async def test_requests_that_a_service_does_not_offer_are_refused(connect: Connect, name: str) -> None:
     client = connect(name)

@@ -11,7 +11,7 @@ from rocketmq_py import Client
 from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
-from rocketmq_py.errors import ConfigurationError, ConnectionLostError
+from rocketmq_py.errors import ConfigurationError, ConnectionLostError, FlowControlError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageRequest
@@ -191,3 +191,33 @@ async def test_requests_that_may_be_executed_twice_are_repeated_once() -> None:
         with pytest.raises(ConnectionLostError):
             await calls.recall("broker-a", "g", "T", "handle")
         assert len(broker.asked(RequestCode.RECALL_MESSAGE)) == 1
+
+
+async def test_requests_that_flow_control_refuses_are_repeated_within_the_timeout(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    refusals = 2
+
+    def refuse(connection: Connection, request: Command) -> None:
+        nonlocal refusals
+        if refusals and request.code != RequestCode.HEART_BEAT:
+            refusals -= 1
+            connection.respond(request, ResponseCode.FLOW_CONTROL, remark="messages flow control")
+        else:
+            say_7(connection, request)
+
+    async with scripted_cluster(refuse) as cluster, Client(cluster.address) as client:
+        broker, calls = cluster.brokers["broker-a"], core_of(client).brokers
+        await core_of(client).routes.get("T")
+        started = trio.current_time()
+        assert await calls.max_offset(QUEUE) == 7
+        assert trio.current_time() - started == pytest.approx(1.5, abs=0.1)
+        refusals = 1
+        await calls.recall("broker-a", "g", "T", "handle")  # a refused request was not executed
+        assert len(broker.asked(RequestCode.RECALL_MESSAGE)) == 2
+        refusals = 100
+        started = trio.current_time()
+        with pytest.raises(FlowControlError, match="messages flow control"):
+            await calls.min_offset(QUEUE)
+        assert trio.current_time() - started == pytest.approx(1.5, abs=0.1)  # the next would be after 3.5 s
+        assert len(broker.asked(RequestCode.GET_MIN_OFFSET)) == 3

@@ -325,3 +325,44 @@ async def test_producers_can_close_while_others_open() -> None:
                 await until_asked(broker, RequestCode.UNREGISTER_CLIENT, count)
                 while held:
                     held.pop()()
+
+
+async def test_a_heartbeat_that_flow_control_refuses_is_repeated_with_a_growing_back_off(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    refusals = 3
+
+    def refuse(connection: Connection, request: Command) -> None:
+        nonlocal refusals
+        if request.code == RequestCode.HEART_BEAT and refusals:
+            refusals -= 1
+            connection.respond(request, ResponseCode.FLOW_CONTROL, remark="messages flow control")
+        else:
+            store(connection, request)
+
+    async with scripted_cluster(refuse, store) as cluster, Client(cluster.address) as client:
+        limited, other = cluster.brokers["broker-a"], cluster.brokers["broker-b"]
+        core_of(client).heartbeats.add_producer("p")
+        await core_of(client).routes.get("T")
+        counts = []
+        for seconds in (0.1, 0.5, 1.0, 2.0, 20.0):  # the back-offs are 0.5, 1 and 2 s
+            await trio.sleep(seconds)
+            counts.append(len(heartbeats(limited)))
+        assert counts == [1, 2, 3, 4, 4]
+        assert len(heartbeats(other)) == 1
+        assert core_of(client).heartbeats.health(limited.address)[1] is None
+
+
+async def test_a_heartbeat_that_is_always_refused_is_not_repeated_faster_in_later_rounds(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    def refuse(connection: Connection, request: Command) -> None:
+        connection.respond(request, ResponseCode.FLOW_CONTROL, remark="messages flow control")
+
+    async with scripted_cluster(refuse) as cluster, Client(cluster.address) as client:
+        broker = cluster.brokers["broker-a"]
+        core_of(client).heartbeats.add_producer("p")
+        await core_of(client).routes.get("T")
+        await trio.sleep(300)
+        assert 30 <= len(heartbeats(broker)) <= 80  # 7 in 30 s
+        assert "FLOW_CONTROL" in (core_of(client).heartbeats.health(broker.address)[1] or "")

@@ -176,3 +176,23 @@ async def test_a_route_is_requested_by_the_name_on_the_wire() -> None:
             assert caught.value.topic == "U"
         asked = [request.fields["topic"] for request in cluster.name_server.asked(QUESTION)]
         assert asked == ["ns%T", "ns%U", "TBW102"]
+
+
+async def test_requests_that_flow_control_refuses_are_repeated_within_the_timeout(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store) as cluster:
+        refusals, route = 2, cluster.name_server.answer
+
+        def refuse(connection: Connection, request: Command) -> None:
+            nonlocal refusals
+            if refusals:
+                refusals -= 1
+                connection.respond(request, ResponseCode.FLOW_CONTROL, remark="messages flow control")
+            else:
+                route(connection, request)
+
+        cluster.name_server.answer = refuse
+        async with Client(cluster.address) as client:
+            assert await core_of(client).routes.get("T")
+        assert len(cluster.name_server.asked(QUESTION)) == 3

@@ -33,6 +33,7 @@ class PopBroker:
         pops: the fields of the pops.
         acked: the acknowledged receipt handles and batches.
         refused: codes of requests that it refuses.
+        refusal: the code of these answers.
         delays: seconds before requests of a code are answered.
         answered: the number of changes of invisible times that were answered.
     """
@@ -44,6 +45,7 @@ class PopBroker:
     pops: list[Mapping[str, str]] = attrs.field(factory=list)
     acked: list[str | BatchAcks] = attrs.field(factory=list)
     refused: set[int] = attrs.field(factory=set)
+    refusal: int = ResponseCode.SYSTEM_ERROR
     delays: Mapping[int, float] = attrs.field(factory=dict)
     answered: int = 0
     _messages: deque[bytes] = attrs.field(factory=deque)
@@ -61,7 +63,7 @@ class PopBroker:
             return
         self.log.append(RequestCode(request.code).name)
         if request.code in self.refused:
-            connection.respond(request, ResponseCode.SYSTEM_ERROR, remark="scripted")
+            connection.respond(request, self.refusal, remark="scripted")
         elif request.code == RequestCode.POP_MESSAGE:
             self._pop(connection, request)
         else:

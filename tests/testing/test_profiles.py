@@ -26,6 +26,7 @@ from rocketmq_py.errors import (
     TopicNotFoundError,
     UnsupportedByBrokerError,
 )
+from rocketmq_py.metrics import MetricSource
 from rocketmq_py.selectors import SelectByHash
 from rocketmq_py.testing import TestBroker, run_broker, run_cluster
 from tests.hostname_resolver import Resolver
@@ -248,6 +249,56 @@ async def test_a_limited_rate_is_reported_as_flow_control() -> None:
         ):
             with pytest.raises(FlowControlError, match="messages flow control"):
                 await producer.send(Message("Orders", b"x"))
+
+
+async def test_pops_wait_until_the_service_no_longer_limits_the_rate() -> None:
+    """The service answers one pop in a second, and refuses that of the other group until the next one."""
+    profile = attrs.evolve(PROFILES["alibaba-5"], receives_per_second=1)
+    received: dict[str, list[bytes]] = {}
+    source = MetricSource()
+
+    async def receive(client: Client, group: str) -> None:
+        async with client.pop_consumer(group, consume_from="earliest") as consumer:
+            consumer.subscribe("Orders")
+            source.add(consumer)
+            received[group] = [one.body for one in await consumer.receive(wait=15)]
+
+    with run_broker(profile=profile, topics=["Orders:1"]) as broker:
+        async with Client(broker.name_server_address, **broker.client_options) as client:
+            async with client.producer("senders") as producer:
+                await producer.send(Message("Orders", b"order"))
+            with trio.fail_after(20):
+                async with trio.open_nursery() as nursery:
+                    for group in ("billing", "shipping", "reports"):
+                        nursery.start_soon(receive, client, group)
+    assert received == {"billing": [b"order"], "shipping": [b"order"], "reports": [b"order"]}
+    assert sum(source.collect("throttled").values()) >= 2
+
+
+async def test_pulls_wait_until_the_service_no_longer_limits_the_rate() -> None:
+    profile = attrs.evolve(PROFILES["alibaba-5"], receives_per_second=2)
+    received: set[bytes] = set()
+    bodies = {b"%d" % number for number in range(4)}
+
+    async def handle(message: ReceivedMessage) -> None:
+        received.add(message.body)
+        if received == bodies:
+            consumer.stop()
+
+    with run_broker(profile=profile, topics=["Orders:4"]) as broker:
+        async with (
+            Client(broker.name_server_address, **broker.client_options) as client,
+            client.producer("senders") as producer,
+            client.push_consumer("readers", consume_from="earliest") as consumer,
+        ):
+            consumer.subscribe("Orders")
+            for body in bodies:
+                await producer.send(Message("Orders", body))
+            with trio.fail_after(30):
+                await consumer.run(handle)
+            source = MetricSource()
+            source.add(consumer)
+            assert sum(source.collect("throttled").values()) >= 1
 
 
 async def test_features_that_a_service_does_not_offer_are_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -26,6 +27,15 @@ _READERS: Mapping[int, Callable[[Command], SendHeader]] = {
     RequestCode.SEND_MESSAGE_V2: read_header_v2,
     RequestCode.SEND_BATCH_MESSAGE: read_header_v2,
 }
+
+_RECEIVES = frozenset(
+    {
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.POP_LITE_MESSAGE,
+    }
+)
 
 
 def name_server_check(config: BrokerConfig) -> Callable[[Command], None] | None:
@@ -89,7 +99,7 @@ class ProfileRules:
         self._topic = topic
         self._now_ms = now_ms
         self._second = 0
-        self._sends = 0  # in this second
+        self._requests: Counter[str] = Counter()  # in this second
 
     def check(self, request: Command) -> None:
         """Raise Refusal for a request that the service refuses."""
@@ -99,8 +109,10 @@ class ProfileRules:
         self._check_group(request.fields.get("consumerGroup", ""))
         read = _READERS.get(request.code)
         if read is not None:
-            self._check_rate()
+            self._check_rate("send", self._profile.sends_per_second)
             self._check_send(request, read(request))
+        elif request.code in _RECEIVES:
+            self._check_rate("receive", self._profile.receives_per_second)
 
     def _check_group(self, group: str) -> None:
         namespace = self._profile.namespace
@@ -109,12 +121,13 @@ class ProfileRules:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group} {FAQ}"
             )
 
-    def _check_rate(self) -> None:
+    def _check_rate(self, kind: str, most: int) -> None:
         second = self._now_ms() // 1000
         if second != self._second:
-            self._second, self._sends = second, 0
-        self._sends += 1
-        if self._sends > self._profile.sends_per_second:
+            self._second = second
+            self._requests.clear()
+        self._requests[kind] += 1
+        if self._requests[kind] > most:
             raise Refusal(ResponseCode.FLOW_CONTROL, self._profile.throttled.value)
 
     def _check_send(self, request: Command, header: SendHeader) -> None:

@@ -88,7 +88,8 @@ class Profile:
         not_offered: the requests that are refused as not supported.
         delays: how it delays messages.
         sizes: the limits of messages.
-        sends_per_second: the number of messages in a second above which sends are refused with FLOW_CONTROL.
+        sends_per_second: the number of sends in a second above which they are refused with FLOW_CONTROL.
+        receives_per_second: the same for pulls and pops.
         throttled: the remark of these refusals.
         trace_topic: the topic of traces.
         untrusted_tls: whether connections use TLS with a certificate that no authority has signed.
@@ -108,6 +109,7 @@ class Profile:
     delays: Rule[Delays]
     sizes: Rule[Sizes]
     sends_per_second: int = 1000
+    receives_per_second: int = 1000
     throttled: Rule[str]
     trace_topic: Rule[str]
     untrusted_tls: Rule[bool] | None = None

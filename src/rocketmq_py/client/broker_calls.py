@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
@@ -10,6 +11,7 @@ import trio
 
 from rocketmq_py.address import vip_address
 from rocketmq_py.client.features import FEATURE_OF_REQUEST, TOPIC_CHANGES, raise_if_older
+from rocketmq_py.client.flow_control import ask_within
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.proxies import raise_not_offered
 from rocketmq_py.client.routes import Routes
@@ -88,12 +90,13 @@ class BrokerCalls:
         """Send a request to the broker at ``address``, or its VIP channel. Return the successful answer.
 
         One that may be executed twice is sent again, once, if its connection breaks. It waits then for the
-        broker to be back.
+        broker to be back. Each request is repeated, within the timeout, while the service limits the rate.
         """
         fields, target = self._namespace.wrap(header).to_fields(), self.request_address(address)
         if header.code in FEATURE_OF_REQUEST:
             raise_if_older(address, header.code, await self.version(address))
-        answer = await self._ask(target, header.code, fields, body)
+        ask = partial(self._ask, target, header.code, fields, body)
+        answer = await ask_within(self._timeout, ask)
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             await raise_not_offered(
                 self._connections, target, header.code, answer.version, timeout=self._timeout
@@ -102,15 +105,17 @@ class BrokerCalls:
             raise broker_error(answer.code, answer.remark, address)
         return answer
 
-    async def _ask(self, target: str, code: int, fields: Mapping[str, str], body: bytes = b"") -> Command:
+    async def _ask(
+        self, target: str, code: int, fields: Mapping[str, str], body: bytes, timeout: float
+    ) -> Command:
         """Send a request, twice at most, and return the answer with any code."""
         started = trio.current_time()
         try:
-            return await self._connections.request(target, code, fields, body, timeout=self._timeout)
+            return await self._connections.request(target, code, fields, body, timeout=timeout)
         except ConnectionLostError:
             if code not in REPEATABLE or self._connections.is_closed:
                 raise
-            left = max(started + self._timeout - trio.current_time(), 0.0)
+            left = max(started + timeout - trio.current_time(), 0.0)
             return await self._connections.request(target, code, fields, body, timeout=left)
 
     async def version(self, address: str) -> int:
@@ -122,7 +127,8 @@ class BrokerCalls:
         known = await self._connections.get_before(target, trio.current_time() + self._timeout)
         if known.peer_version:
             return known.peer_version
-        return (await self._ask(target, _ANSWERED_BY_ALL.code, _ANSWERED_BY_ALL.to_fields())).version
+        header = _ANSWERED_BY_ALL
+        return (await self._ask(target, header.code, header.to_fields(), b"", self._timeout)).version
 
     def request_address(self, address: str) -> str:
         """Return where requests to the broker at ``address`` go: to its VIP channel if that is on.
@@ -305,9 +311,13 @@ class BrokerCalls:
         from rocketmq_py.protocol.send_request import STORED  # loaded only by clients that send
 
         address = self._routes.broker_address(queue.broker_name)
-        answer = await self._connections.request(
-            self.request_address(address), RequestCode.SEND_MESSAGE_V2, fields, body, timeout=self._timeout
-        )
+        target = self.request_address(address)
+
+        async def ask(timeout: float) -> Command:
+            code = RequestCode.SEND_MESSAGE_V2
+            return await self._connections.request(target, code, fields, body, timeout=timeout)
+
+        answer = await ask_within(self._timeout, ask)
         if answer.code not in STORED:
             raise broker_error(answer.code, answer.remark, address)
         return answer

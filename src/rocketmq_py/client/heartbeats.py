@@ -11,12 +11,13 @@ import attrs
 import msgspec
 import trio
 
+from rocketmq_py.client.flow_control import FIRST_BACK_OFF
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.proxies import is_answer_of_proxy
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import ClosedError, RocketMQError
+from rocketmq_py.errors import ClosedError, FlowControlError, RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import MASTER_ID, ConsumerData, Heartbeat, ProducerData
@@ -86,6 +87,7 @@ class Heartbeats:
         # The version of the groups in the last heartbeat of each connection.
         self._versions: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
         self._last_heartbeats: dict[str, float] = {}  # by broker address, on trio's clock
+        self._refused: set[str] = set()  # broker addresses whose heartbeats flow control refuses
         # All connections that have carried heartbeats, each with those in flight.
         self._heartbeats: WeakKeyDictionary[Connection, dict[_Heartbeat, None]] = WeakKeyDictionary()
 
@@ -259,10 +261,26 @@ class Heartbeats:
         try:
             yield
         except RocketMQError as error:
+            is_limited = isinstance(error, FlowControlError)
             groups = ",".join(sorted({*self._producers, *self._consumers}))
-            self._retry_logs.failed(address, error, groups=groups, retry_in=self._interval)
+            retry_in = FIRST_BACK_OFF if is_limited else self._interval
+            self._retry_logs.failed(address, error, groups=groups, retry_in=retry_in)
+            if is_limited and address not in self._refused:
+                self._refused.add(address)
+                self._nursery.start_soon(self._repeat, address)
         else:
             self._retry_logs.succeeded(address)
+            self._refused.discard(address)
+
+    async def _repeat(self, address: str) -> None:
+        """Repeat a heartbeat that flow control refused, until it is accepted or the next round is due."""
+        back_off = FIRST_BACK_OFF
+        while address in self._refused and back_off < self._interval:
+            await trio.sleep(back_off)
+            back_off *= 2
+            if address in self._refused and self._has_groups:
+                await self._send_to(address)
+        self._refused.discard(address)
 
     def _body(self) -> bytes:
         return Heartbeat(

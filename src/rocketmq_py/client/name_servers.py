@@ -12,6 +12,7 @@ import trio
 
 from rocketmq_py.address import format_address, split_address
 from rocketmq_py.client.discovery import Discovery
+from rocketmq_py.client.flow_control import ask_within
 from rocketmq_py.client.health import ServerHealth
 from rocketmq_py.client.host_lookup import has_host_name, resolve_hosts
 from rocketmq_py.client.namespace import Namespace, missing_topic_advice
@@ -262,7 +263,11 @@ class NameServers:
     ) -> Command:
         deadline = trio.current_time() + timeout
         connection = await self._connections.get(address, deadline=deadline)
-        return await connection.request(code, fields, body, timeout=max(deadline - trio.current_time(), 0.0))
+
+        async def ask(timeout: float) -> Command:
+            return await connection.request(code, fields, body, timeout=timeout)
+
+        return await ask_within(max(deadline - trio.current_time(), 0.0), ask)
 
     def not_answered(self, seconds: float) -> RocketMQError:
         """Return the error of a caller that has waited for an answer for this time."""

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import trio
 
+from rocketmq_py.client import flow_control
 from rocketmq_py.client.features import Feature
 from rocketmq_py.client.proxies import not_offered
 from rocketmq_py.codes import ResponseCode
@@ -26,8 +27,6 @@ from rocketmq_py.selectors import QueueSelector
 
 FIRST_BACK_OFF = 0.1
 """Seconds before the first retry if it must wait. Doubled for each further retry."""
-FIRST_FLOW_CONTROL_BACK_OFF = 0.5
-"""The same after a refusal by flow control. Services limit the requests of a second."""
 LONGEST_WAIT = 1.0
 """The longest seconds between two attempts that reach no broker."""
 
@@ -295,7 +294,7 @@ class SendRequest(PendingRequest):
         else:
             self.failures += 1
             is_limited = isinstance(error, FlowControlError)
-            first_back_off = FIRST_FLOW_CONTROL_BACK_OFF if is_limited else FIRST_BACK_OFF
+            first_back_off = flow_control.FIRST_BACK_OFF if is_limited else FIRST_BACK_OFF
             back_off = first_back_off * 2 ** (self.failures - 1)
             may_retry = not is_final and self.failures <= self._retries and back_off < self.remaining
         if may_retry:

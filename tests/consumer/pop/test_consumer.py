@@ -267,17 +267,51 @@ async def test_pops_that_flow_control_refuses_are_counted(
         assert "pull refused by flow control, retrying: topic=T broker=broker-a queue=-1" in caplog.text
 
 
-async def test_pops_that_all_brokers_refuse_by_flow_control_are_an_error() -> None:
+async def test_pops_that_all_brokers_refuse_by_flow_control_are_repeated_with_a_growing_back_off(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
     async with pop_brokers(2) as (cluster, brokers), consumer_of(cluster.address) as consumer:
         for broker in brokers:
             broker.code = ResponseCode.FLOW_CONTROL
+        started = trio.current_time()
         with pytest.raises(FlowControlError):
-            await consumer.receive()
-        for broker in brokers:
-            assert len(broker.pops) == 1
+            await consumer.receive(wait=15)
+        assert trio.current_time() - started == pytest.approx(15, abs=0.2)
+        for broker in brokers:  # after 0.02, 0.04, … 0.64 s, then once in a second
+            assert len(broker.pops) == pytest.approx(21, abs=2)
             broker.code = 0
         brokers[0].put(message(1))
         assert numbers(await consumer.receive()) == [1]
+
+
+async def test_a_pop_succeeds_when_the_rate_is_no_longer_limited(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        source = MetricSource()
+        source.add(consumer)
+        broker.code = ResponseCode.FLOW_CONTROL
+        received: list[PoppedMessage] = []
+
+        async def receive() -> None:
+            received.extend(await consumer.receive(wait=15))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive)
+            await trio.sleep(5)
+            broker.code = 0
+            refused = len(broker.pops)
+            broker.put(message(1))
+        assert numbers(received) == [1]
+        assert list(source.collect("throttled").values()) == [refused]
+
+
+async def test_a_pop_that_may_not_wait_is_refused_at_once() -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        broker.code = ResponseCode.FLOW_CONTROL
+        with pytest.raises(FlowControlError):
+            await consumer.receive(wait=0)
+        assert len(broker.pops) == 1
 
 
 async def test_error_that_is_not_retriable_is_raised_at_once() -> None:

@@ -285,6 +285,37 @@ async def test_leaving_does_not_wait_for_a_broker_that_cannot_be_reached(
         assert trio.current_time() - start <= 4
 
 
+async def test_pops_are_repeated_with_a_growing_back_off_while_the_rate_is_limited(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with pop_harness() as popped:
+        popped.broker.code = ResponseCode.FLOW_CONTROL
+        await until(lambda: popped.broker.pops)
+        popped.broker.pops.clear()
+        await trio.sleep(10)
+        refused = len(popped.broker.pops)
+        assert refused == pytest.approx(15, abs=3)  # after 0.02, 0.04, … 0.64 s, then once in a second
+        popped.broker.code = 0
+        popped.broker.put(message(0))
+        await until(lambda: popped.is_ready)
+        assert popped.queue.counts.throttled >= refused
+
+
+async def test_messages_are_acknowledged_again_while_the_rate_is_limited(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with pop_harness() as popped:
+        popped.broker.refused.add(RequestCode.ACK_MESSAGE)
+        popped.broker.refusal = ResponseCode.FLOW_CONTROL
+        popped.broker.put(message(0))
+        await until(lambda: popped.is_ready)
+        popped.queue.remove(popped.take())
+        await trio.sleep(10)
+        assert popped.broker.log.count("ACK_MESSAGE") > 5
+        popped.broker.refused.clear()
+        await until(lambda: popped.broker.acked)
+
+
 async def test_leave_sends_outstanding_acknowledgements(
     jumping_clock: trio.testing.MockClock,
 ) -> None:

@@ -12,6 +12,7 @@ import trio
 
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.features import LITE_TOPICS
+from rocketmq_py.client.flow_control import ask_within
 from rocketmq_py.client.proxies import unsupported_by_proxy
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -288,9 +289,11 @@ class LiteSubscriber:
         )
         body = LiteSubscriptions(subscription_set=(subscription,)).encode()
         header = LiteSubscriptionRequest()
-        answer = await connection.request(
-            header.code, header.to_fields(), body, timeout=client.settings.request_timeout
-        )
+
+        async def ask(timeout: float) -> Command:
+            return await connection.request(header.code, header.to_fields(), body, timeout=timeout)
+
+        answer = await ask_within(client.settings.request_timeout, ask)
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(answer.code, answer.remark, connection.address)
 

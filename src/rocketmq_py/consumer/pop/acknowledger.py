@@ -15,15 +15,15 @@ from rocketmq_py.consumer.group.dead_letters import NOT_ACKNOWLEDGED, reason_for
 from rocketmq_py.consumer.group.handler_results import delay_seconds
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.requests import PopRequests
-from rocketmq_py.errors import RocketMQError
+from rocketmq_py.errors import FlowControlError, RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.remoting.nurseries import open_nursery
 
 logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 PATIENCE_SECONDS = 60.0
-"""Seconds for which messages are acknowledged again while their broker cannot be reached: the default of the
-invisible time."""
+"""Seconds for which messages are acknowledged again while their broker cannot be reached, or limits the rate:
+the default of the invisible time."""
 RETRY_SECONDS = 0.1
 """Seconds until the next acknowledgement then. The request waits for the broker in addition."""
 
@@ -32,9 +32,9 @@ class PopAcknowledger:
     """Acknowledges processed messages, and schedules the redelivery of failed ones.
 
     Messages that are processed during an acknowledgement request are acknowledged together in the next one.
-    While their broker cannot be reached, they are acknowledged again. Other failed requests are only logged,
-    and the broker redelivers their messages when their invisible time is over. Java:
-    ``ConsumeMessagePopConcurrentlyService.processConsumeResult``.
+    While their broker cannot be reached, or limits the rate, they are acknowledged again. Other failed
+    requests are only logged, and the broker redelivers their messages when their invisible time is over.
+    Java: ``ConsumeMessagePopConcurrentlyService.processConsumeResult``.
 
     Args:
         requests: sends the requests.
@@ -127,7 +127,8 @@ class PopAcknowledger:
                     self._acknowledge_logs.failed(broker_name, error, messages=len(batch))
                     now = trio.current_time()
                     give_up_at = min(give_up_at, now + PATIENCE_SECONDS)
-                    if error.not_reached and not self._is_flushing and now < give_up_at:
+                    may_help = error.not_reached or isinstance(error, FlowControlError)
+                    if may_help and not self._is_flushing and now < give_up_at:
                         await trio.sleep(RETRY_SECONDS)
                         continue
                 else:

@@ -121,7 +121,8 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
             BrokerError: a broker refused with an error that is not retriable, or all brokers failed.
             TopicNotFoundError, NoQueueError, NameServerError, ConnectError, ConnectionLostError,
             RequestTimeoutError, ProtocolError: all brokers failed. If only some topics or brokers fail, their
-            errors are logged. Brokers that cannot be reached are an error only after ``wait`` seconds.
+            errors are logged. Brokers that cannot be reached, or limit the rate (FlowControlError), are an
+            error only after ``wait`` seconds.
 
         When cancelled, no message is lost. Messages that arrive for this call are returned by the next one,
         or redelivered by the broker if the next one comes too late.

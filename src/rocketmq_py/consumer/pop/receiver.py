@@ -41,7 +41,8 @@ MAX_MESSAGES = 32
 LAST_MOMENT_SECONDS = 0.1
 """The remaining wait below which ``receive`` returns. Brokers answer a held pop a little early."""
 REGISTRATION_PAUSE = 0.5
-"""Seconds until name servers are asked again for a topic while no broker is registered."""
+"""Seconds until name servers are asked again for a topic while no broker is registered, or they limit the
+rate."""
 
 
 class PopReceiver:
@@ -88,7 +89,8 @@ class PopReceiver:
     ) -> list[PoppedMessage]:
         """Return up to ``count`` messages as soon as there are any, or none after ``wait`` seconds.
 
-        While no broker can be reached, it waits for one, and raises the error after ``wait`` seconds.
+        While no broker can be reached, or all of them refuse pops by flow control, it asks them again, and
+        raises the error after ``wait`` seconds.
 
         Args:
             specs: the parameters of the pops of each topic.
@@ -106,11 +108,15 @@ class PopReceiver:
             try:
                 buffered = await self._pop_from_each(specs, count, deadline=deadline, shared_hold=shared_hold)
             except RocketMQError as error:
+                left = deadline - trio.current_time()
+                is_limited = isinstance(error, FlowControlError)
                 is_away = error.not_reached or isinstance(error, ConnectionLostError)
-                if not is_away or deadline - trio.current_time() < LAST_MOMENT_SECONDS:
+                if not (is_away or is_limited) or left < LAST_MOMENT_SECONDS:
                     raise
-                if isinstance(error, TopicNotFoundError):  # no broker is registered, so no pop has waited
-                    await trio.sleep(min(REGISTRATION_PAUSE, deadline - trio.current_time()))
+                # If no broker is registered, or the name servers limit the rate, no pop has waited.
+                if is_limited or isinstance(error, TopicNotFoundError):
+                    pause = self._targets.pause(specs) if is_limited else 0.0
+                    await trio.sleep(min(pause or REGISTRATION_PAUSE, left))
                     now = trio.current_time()
                     continue
             now = trio.current_time()
@@ -235,7 +241,7 @@ class PopReceiver:
             if messages := self._pending_pops.take(topics, count):
                 return messages
         if len(errors) == len(targets):
-            raise errors[0]
+            raise next((error for error in errors if isinstance(error, FlowControlError)), errors[0])
         return []
 
     async def _pop(self, broker_name: str, spec: PopSpec, hold: float) -> list[PoppedMessage]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
+from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.retry import PullRetry
 from rocketmq_py.errors import NoQueueError, RocketMQError, TopicNotFoundError, UnsupportedByBrokerError
 from rocketmq_py.library_logger import LibraryLogger
@@ -96,6 +97,15 @@ class PopTargets:
                 pause=SHARED_HOLD_SECONDS,
             )
         retry.failed(error)
+
+    def pause(self, topics: Container[str]) -> float:
+        """Return the seconds until brokers that limit the rate may be asked again. 0 if none does."""
+        delays = [
+            retry.delay(PullState.BUSY)
+            for target, retry in self._retries.items()
+            if target.topic in topics and retry.is_limited
+        ]
+        return max(delays, default=0.0)
 
     def succeeded(self, target: PopTarget) -> None:
         """Record an answer."""

@@ -127,6 +127,11 @@ class PullRetry:
             return delay
         return min(delay * 2.0 ** min(self._refusals - 1, 10), LONGEST_BUSY_SECONDS)
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether the last answer was a refusal by flow control."""
+        return self._refusals > 0
+
     def succeeded(self) -> None:
         """Record an answer."""
         self._refusals = 0

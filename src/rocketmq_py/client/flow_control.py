@@ -1,0 +1,32 @@
+"""Repeats requests that a service refuses because they exceed its limit on the rate (FLOW_CONTROL, 215)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.protocol.command import Command
+
+FIRST_BACK_OFF = 0.5
+"""Seconds until a refused request is sent again. Each further back-off doubles."""
+
+
+async def ask_within(timeout: float, ask: Callable[[float], Awaitable[Command]]) -> Command:
+    """Send a request, and return its answer. Repeat it with a back-off while the service limits the rate.
+
+    A refused request was not executed, so that each may be repeated.
+
+    Args:
+        timeout: seconds for all attempts together. The answer to the last one may be a refusal.
+        ask: sends the request. Its argument is the number of seconds that are left.
+    """
+    deadline = trio.current_time() + timeout
+    back_off = FIRST_BACK_OFF
+    while True:
+        answer = await ask(max(deadline - trio.current_time(), 0.0))
+        if answer.code != ResponseCode.FLOW_CONTROL or trio.current_time() + back_off >= deadline:
+            return answer
+        await trio.sleep(back_off)
+        back_off *= 2
