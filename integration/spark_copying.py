@@ -1,11 +1,14 @@
 """A Spark driver that copies topics to another topic. Tests start, kill and restart it.
 
 python -m integration.spark_copying --help
+
+``spark-submit`` runs it on a cluster.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +35,7 @@ def transformed(messages: DataFrame) -> DataFrame:
 def copy(spark: SparkSession, options: argparse.Namespace) -> None:
     """Copy all messages that exist at the start."""
     reads = {"nameServer": options.address, "topic": options.sources, "startingOffsets": "earliest"}
+    reads |= dict(option.split("=", 1) for option in options.read)
     writes = {"nameServer": options.address, "topic": options.target}
     if options.mode == BATCH:
         messages = spark.read.format("rocketmq").options(**reads).load()
@@ -67,8 +71,6 @@ def _has_timed_out(wait: Callable[[], object]) -> bool:
 
 def main() -> None:
     """Parse the command line and copy."""
-    from tests.spark.session import start_spark, stop_spark
-
     parser = argparse.ArgumentParser(prog="python -m integration.spark_copying", description=__doc__)
     parser.add_argument("mode", choices=MODES)
     parser.add_argument("--address", required=True, help="the name server")
@@ -76,7 +78,27 @@ def main() -> None:
     parser.add_argument("--target", required=True, help="target topic")
     parser.add_argument("--directory", type=Path, required=True, help="directory of the checkpoint")
     parser.add_argument("--most", type=int, default=100_000, help="maximum messages per batch of a stream")
+    parser.add_argument(
+        "--read", action="append", default=[], metavar="NAME=VALUE", help="option of the source"
+    )
     options = parser.parse_args()
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started this program
+        _copy_on_cluster(options)
+    else:
+        _copy_here(options)
+
+
+def _copy_on_cluster(options: argparse.Namespace) -> None:
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.appName("copying").getOrCreate()
+    copy(spark, options)
+    spark.stop()
+
+
+def _copy_here(options: argparse.Namespace) -> None:
+    from tests.spark.session import start_spark, stop_spark
+
     # Tasks have four attempts, as on a cluster, and survive the kill of a worker.
     spark = start_spark(options.directory, "local[2,4]")
     copy(spark, options)

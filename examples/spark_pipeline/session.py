@@ -1,6 +1,6 @@
-"""A local Spark session with little output, for ``job`` and ``verify``. This module is not a program.
+"""A Spark session for ``job`` and ``verify``: local with little output, or the one of ``spark-submit``.
 
-The settings suit an example. On a cluster, ``spark-submit`` sets the master and the resources.
+This module is not a program. The settings of the local session suit an example.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ rootLogger.appenderRef.console.ref = console
 
 
 def start_spark(name: str, directory: Path) -> SparkSession:
-    """Start Spark with two threads, and log errors to stderr.
+    """Start Spark with two threads, and log errors to stderr. Under ``spark-submit``, its options decide.
 
     Args:
         name: the application's name.
-        directory: the directory for Spark's log settings.
+        directory: the directory for Spark's log settings. Created if it is missing.
     """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM
+        directory.mkdir(parents=True, exist_ok=True)
+        return SparkSession.builder.appName(name).config("spark.sql.session.timeZone", "UTC").getOrCreate()
     choose_java()
     # By default Spark's workers run the first python3 on the PATH, which may lack rocketmq-py.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

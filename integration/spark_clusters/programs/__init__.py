@@ -1,0 +1,1 @@
+"""Spark jobs that tests submit to a cluster."""

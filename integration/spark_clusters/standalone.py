@@ -1,0 +1,295 @@
+"""A standalone Spark cluster: a master and workers, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import attrs
+
+from integration.clusters.layout import LOCALHOST
+from integration.clusters.ports import free_ports
+from integration.clusters.processes import Process
+from integration.spark_clusters.shipping import bare_python
+from integration.spark_clusters.submitting import QUICK, SHIPPED, spark_home, start_submit
+
+PATIENCE = 300.0
+"""Seconds until a process must serve, or an application must have its executors."""
+Result = TypeVar("Result")
+
+
+def wait_for(condition: Callable[[], Result], awaited: str, patience: float = PATIENCE) -> Result:
+    """Poll until ``condition`` returns something true, and return that. Raises TimeoutError."""
+    deadline = time.monotonic() + patience
+    while True:
+        if found := condition():
+            return found
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no {awaited} within {patience:g} s")
+        time.sleep(0.05)
+
+
+@attrs.frozen
+class Executor:
+    """A running executor.
+
+    Attributes:
+        pid: the process id of its JVM.
+        worker: the number of its worker.
+    """
+
+    pid: int
+    worker: int
+
+    def kill(self) -> None:
+        """End its JVM with SIGKILL, as the loss of its machine would."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def python_processes(self) -> list[int]:
+        """Return the process ids of its Python processes."""
+        return descendants(self.pid)
+
+
+class Standalone:
+    """A master and workers. As a context manager, it ends all processes on exit.
+
+    Args:
+        folder: the folder of the processes' files.
+        java_home: the Java that runs them.
+        environments: the environment variables of each worker, in addition to a PATH whose ``python3`` has no
+            packages.
+    """
+
+    def __init__(
+        self, folder: Path, java_home: Path, environments: Sequence[Mapping[str, str]] = ({}, {})
+    ) -> None:
+        self.folder = folder
+        self._java_home = java_home
+        self._environments = environments
+        self._processes: list[Process] = []
+        port, self._master_ui, *workers = free_ports(2 + 2 * len(environments))
+        self.master = f"spark://{LOCALHOST}:{port}"
+        self._worker_ports = workers[: len(environments)]
+        self._worker_uis = workers[len(environments) :]
+
+    def __enter__(self) -> Self:
+        _, _, port = self.master.rpartition(":")
+        try:
+            self._start("Master", "--port", port, "--webui-port", str(self._master_ui))
+            wait_for(self._master_state, "master")
+            for number in range(len(self._environments)):
+                self._start_worker(number)
+            count = len(self._environments)
+            wait_for(lambda: (self._master_state() or {}).get("aliveworkers") == count, "workers")
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End all processes."""
+        for process in reversed(self._processes):
+            process.kill()
+
+    # Processes
+
+    def _start_worker(self, number: int) -> Process:
+        return self._start(
+            "Worker", self.master, "--port", str(self._worker_ports[number]),
+            "--webui-port", str(self._worker_uis[number]), "--cores", "2", "--memory", "1g",
+            "--work-dir", str(self.folder / f"work-{number}"), variables=self._environments[number],
+        )  # fmt: skip
+
+    def _start(self, kind: str, *arguments: str, variables: Mapping[str, str] = {}) -> Process:
+        folder = self.folder / f"{kind.lower()}-{len(self._processes)}"
+        folder.mkdir()
+        environment = {
+            "PATH": os.pathsep.join([str(bare_python().parent), "/usr/bin", "/bin"]),
+            "JAVA_HOME": str(self._java_home),
+            "SPARK_LOCAL_IP": LOCALHOST,
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
+            **variables,
+        }
+        command = [
+            "env", "-i", *[f"{name}={value}" for name, value in environment.items()],
+            str(spark_home() / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}",
+            "--host", LOCALHOST, *arguments,
+        ]  # fmt: skip
+        process = Process(command, log=folder / "log", folder=folder)
+        self._processes.append(process)
+        return process
+
+    # State
+
+    def _master_state(self) -> dict[str, Any] | None:
+        return _json(self._master_ui)
+
+    def applications(self) -> list[str]:
+        """Return the ids of the applications that run."""
+        return [each["id"] for each in (self._master_state() or {}).get("activeapps", ())]
+
+    def executors(self) -> list[Executor]:
+        """Return the running executors of all applications, by worker."""
+        found = []
+        for pid, command in processes():
+            if "org.apache.spark.executor.CoarseGrainedExecutorBackend" not in command:
+                continue
+            url = command[command.index("--worker-url") + 1]
+            port = int(url.rpartition(":")[2])
+            if port in self._worker_ports:
+                found.append(Executor(pid, self._worker_ports.index(port)))
+        return sorted(found, key=lambda each: each.worker)
+
+    def wait_for_executors(self, count: int) -> list[Executor]:
+        """Wait until ``count`` executors run, and return them."""
+        return wait_for(lambda: found if len(found := self.executors()) >= count else [], "executors")
+
+    def logs(self) -> str:
+        """Return the output of all processes and executors."""
+        files = [*self.folder.glob("*/log"), *self.folder.glob("work-*/*/*/std*")]
+        return "\n".join([file.read_text(errors="replace") for file in files])
+
+    # Jobs
+
+    def submit(
+        self,
+        program: Path | None,
+        *arguments: str,
+        driver_python: str,
+        archive: Path | None,
+        log: Path,
+        settings: Mapping[str, str] = SHIPPED,
+        variables: Mapping[str, str] = {},
+        python_path: Sequence[Path] = (),
+        command: Sequence[str] = ("bin/spark-submit",),
+    ) -> Job:
+        """Submit a program with spark-submit.
+
+        Args:
+            program: the file to run. None if ``command`` needs none.
+            arguments: its arguments.
+            driver_python: PYSPARK_PYTHON of the driver. Empty if it is not set.
+            archive: the environment to ship.
+            log: the file for the driver's output.
+            settings: settings of Spark, which extend SETTINGS.
+            variables: environment variables of the driver.
+            python_path: folders from which the driver imports modules.
+            command: the program of Spark that submits, and its first arguments.
+        """
+        process = start_submit(
+            [str(spark_home() / command[0]), *command[1:], "--master", self.master],
+            [*([] if program is None else [str(program)]), *arguments],
+            java_home=self._java_home,
+            folder=self.folder,
+            log=log,
+            archive=archive,
+            settings=settings,
+            variables={
+                "PYTHONPATH": os.pathsep.join([str(path) for path in python_path]),
+                **({"PYSPARK_PYTHON": driver_python} if driver_python else {}),
+                **variables,
+            },
+        )
+        return Job(process, log, self)
+
+
+@attrs.frozen(eq=False)
+class Job:
+    """A submitted job. As a context manager, it is killed on exit.
+
+    Attributes:
+        process: spark-submit, which is the driver's JVM.
+        log: the file with its output.
+        cluster: where it runs.
+    """
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    cluster: Standalone
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the driver runs."""
+        return self.process.poll() is None
+
+    def output(self) -> str:
+        """Return what the driver has printed, and its log."""
+        return self.log.read_text(errors="replace")
+
+    def wait(self, timeout: float = 900) -> int:
+        """Wait until the job ends, and return its exit code."""
+        return self.process.wait(timeout)
+
+    def check(self, timeout: float = 900) -> str:
+        """Wait until the job ends, which must succeed, and return its output."""
+        code = self.wait(timeout)
+        assert code == 0, self.output()[-8000:]
+        return self.output()
+
+    def kill(self) -> None:
+        """End the driver with all of its processes, and wait until the master has noticed."""
+        if self.is_running:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        wait_for(lambda: not self.cluster.applications(), "end of the application")
+        wait_for(lambda: not self.cluster.executors(), "end of the executors")
+
+
+def _json(port: int) -> dict[str, Any] | None:
+    """Return the state that a web page of Spark shows, or None if it does not answer."""
+    try:
+        with urllib.request.urlopen(f"http://{LOCALHOST}:{port}/json/", timeout=10) as answer:
+            state: dict[str, Any] = json.load(answer)
+    except (OSError, ValueError):
+        return None
+    return state
+
+
+def processes() -> Iterator[tuple[int, list[str]]]:
+    """Return the id and command line of each process of this machine."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            yield int(entry.name), command.decode(errors="replace").split("\0")
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the ids of the processes below one."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    below, found = list(children.get(pid, ())), []
+    while below:
+        found.append(below.pop())
+        below += children.get(found[-1], ())
+    return sorted(found)
