@@ -16,6 +16,8 @@ from rocketmq_py.errors import ConfigurationError
 MAX_VALUE = 2**63 - 1
 """The largest offset and time that requests can contain."""
 
+_FIRST_TIME_MS = 100_000_000_000
+"""The smallest number above 0 that is accepted as a time, in 1973. Smaller ones are almost always seconds."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -66,7 +68,8 @@ class Position:
                 at which the position is used: when the consumer is created, or the method is called.
 
         Raises:
-            ConfigurationError: the datetime has no time zone, or the number or timedelta is negative.
+            ConfigurationError: the datetime has no time zone, the number or timedelta is negative, or the
+                number seems to be epoch seconds.
         """
         if isinstance(time, datetime):
             if time.utcoffset() is None:
@@ -79,7 +82,13 @@ class Position:
         number: object = time
         if not isinstance(number, Real):
             raise wrong_type("time", "a datetime, a timedelta or epoch milliseconds", number)
-        return cls(PositionKind.TIME, check_integer(number, "time", lowest=0))
+        milliseconds = check_integer(number, "time", lowest=0)
+        if 0 < milliseconds < _FIRST_TIME_MS:
+            raise ConfigurationError(
+                f"time is {milliseconds}, which is in {1970 + milliseconds // 31_557_600_000} as epoch "
+                "milliseconds; multiply epoch seconds by 1000, or give a datetime"
+            )
+        return cls(PositionKind.TIME, milliseconds)
 
     @classmethod
     def offset(cls, offset: int) -> Position:
@@ -118,6 +127,7 @@ EVERY_KIND: frozenset[PositionKind] = frozenset(PositionKind)
 """The kinds of positions that a place without a restriction accepts."""
 OF_GROUPS: frozenset[PositionKind] = EVERY_KIND - {PositionKind.OFFSET, PositionKind.LAST}
 """The kinds of positions at which a new consumer group can start."""
+_TIMES = frozenset({PositionKind.TIME, PositionKind.AGO})
 
 
 def check_position(
@@ -151,3 +161,21 @@ def check_position(
     if isinstance(value, str | Position):
         raise ConfigurationError(f"{name} is {value!r}; it must be {expected}")
     raise wrong_type(name, expected, value)
+
+
+def check_times(start: object, end: object, *, now_ms: int) -> tuple[int | None, int | None]:
+    """Return the store times between two positions in epoch milliseconds, or None for no bound.
+
+    Args:
+        start: the argument of a user: a time, or ``Position.earliest``.
+        end: a time, or ``Position.latest``.
+        now_ms: the current time, epoch milliseconds.
+
+    Raises ConfigurationError for any other position.
+    """
+    begin = check_position(start, "start", _TIMES | {PositionKind.EARLIEST}, now_ms=now_ms)
+    before = check_position(end, "end", _TIMES | {PositionKind.LATEST}, now_ms=now_ms)
+    return (
+        None if begin.kind is PositionKind.EARLIEST else begin.value,
+        None if before.kind is PositionKind.LATEST else before.value,
+    )

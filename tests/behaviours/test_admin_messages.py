@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from rocketmq_py import Admin, Client, Message, ReceivedMessage
+from rocketmq_py import Admin, Client, Message, Position, ReceivedMessage
 from rocketmq_py.admin import DeadLetter, TraceKind, TrackType
 from rocketmq_py.admin.message_values import DeadLetterListing, TraceListing
 from rocketmq_py.client import core_of
@@ -53,7 +53,7 @@ async def test_find_a_message_by_its_ids_offset_and_keys(client: Client, admin: 
             (topic, result.queue, result.queue_offset, b"1")
         )
 
-    async def find(key: str, **bounds: int) -> list[ReceivedMessage]:
+    async def find(key: str, **bounds: Any) -> list[ReceivedMessage]:
         listing = await admin.messages.find(topic, key, **bounds)
         assert not listing.failures
         return list(listing.messages)
@@ -64,8 +64,8 @@ async def test_find_a_message_by_its_ids_offset_and_keys(client: Client, admin: 
     assert [one.body for one in every] == [b"0", b"1", b"2"]
     assert [one.body for one in await find("order", max_messages=2)] == [b"1", b"2"]
     later = every[-1].store_time_ms + 1
-    assert await find("order", begin_ms=later) == []
-    assert len(await find("order", end_ms=later)) == 3
+    assert await find("order", start=Position.time(later)) == []
+    assert len(await find("order", end=Position.time(later))) == 3
 
 
 async def test_unknown_messages_return_none_and_invalid_ids_raise(
@@ -332,7 +332,7 @@ async def test_list_dead_letters(
     (newest,) = (await admin.dead_letters.list(unique, max_messages=1)).letters
     assert newest.message.message_id == listing.letters[-1].message.message_id
     later = newest.message.store_time_ms + 1
-    assert (await admin.dead_letters.list(unique, begin_ms=later)).letters == ()
-    assert len((await admin.dead_letters.list(unique, end_ms=later)).letters) == 3
+    assert (await admin.dead_letters.list(unique, start=Position.time(later))).letters == ()
+    assert len((await admin.dead_letters.list(unique, end=Position.time(later))).letters) == 3
     with pytest.raises(ConfigurationError, match="max_messages is 0"):
         await admin.dead_letters.list(unique, max_messages=0)

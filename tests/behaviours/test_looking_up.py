@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 import trio
@@ -44,7 +45,7 @@ async def until_found(
     return found
 
 
-async def find(admin: Admin, topic: str, key: str, **bounds: int) -> list[ReceivedMessage]:
+async def find(admin: Admin, topic: str, key: str, **bounds: Any) -> list[ReceivedMessage]:
     return list((await admin.messages.find(topic, key, **bounds)).messages)
 
 
@@ -111,9 +112,12 @@ async def test_messages_by_key(client: Client, topic: str, unique: str) -> None:
         assert await find(admin, topic, one.upper()) == []
         begin_ms, end_ms = found[5].store_time_ms, found[9].store_time_ms
         assert [
-            message.body for message in await find(admin, topic, both, begin_ms=begin_ms, end_ms=end_ms)
-        ] == [message.body for message in found if begin_ms <= message.store_time_ms <= end_ms]
-        assert await find(admin, topic, both, end_ms=begin_ms - 60_000) == []
+            message.body
+            for message in await find(
+                admin, topic, both, start=Position.time(begin_ms), end=Position.time(end_ms)
+            )
+        ] == [message.body for message in found if begin_ms <= message.store_time_ms < end_ms]
+        assert await find(admin, topic, both, end=Position.time(begin_ms - 60_000)) == []
 
 
 async def test_keys_with_the_same_hash_are_filtered_out(client: Client, topic: str) -> None:

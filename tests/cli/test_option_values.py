@@ -47,8 +47,17 @@ def test_parse_position(text: str, expected: Position) -> None:
 
 def test_only_ranges_of_times_are_ranges() -> None:
     assert parse_position_or_range("latest") == (Position.latest, None)
-    assert parse_position_or_range("@5..@7") == (Position.time(5), 7)
-    for wrong in ("1..2", "earliest..latest", "@5..", "..@5", "@5..@6..@7"):
+    assert parse_position_or_range("@1700000000000..@1700000000007") == (
+        Position.time(1700000000000),
+        1700000000007,
+    )
+    for wrong in (
+        "1..2",
+        "earliest..latest",
+        "@1700000000000..",
+        "..@1700000000000",
+        "@1700000000000..@1700000000000..@1700000000000",
+    ):
         with pytest.raises(ValueError, match=f"{re.escape(wrong)}.* is not a range TIME..TIME"):
             parse_position_or_range(wrong)
 

@@ -185,10 +185,10 @@ def test_tail_filters_by_body_property_and_time(invoke_with_files: Invoke, threa
     assert len(invoke_with_files(*tail, "--since", "5m").lines) == 3
     times = [one.store_time_ms for one in trio.run(stored, threaded_broker, "Orders", 3)]
     last = max(times)
-    assert len(invoke_with_files("tail", "-t", "Orders", "--until", f"@{last}", *at).lines) == 3
-    early = invoke_with_files("tail", "-t", "Orders", "--until", f"@{min(times) - 1}", *at)
+    assert len(invoke_with_files("tail", "-t", "Orders", "--until", f"@{last + 1}", *at).lines) == 3
+    early = invoke_with_files("tail", "-t", "Orders", "--until", f"@{min(times)}", *at)
     assert (early.code, early.out) == (0, b"")
-    between = ("--since", f"@{last}", "--until", f"@{last}")
+    between = ("--since", f"@{last}", "--until", f"@{last + 1}")
     assert len(invoke_with_files("tail", "-t", "Orders", *between, *at).lines) == times.count(last)
 
 

@@ -59,9 +59,9 @@ def test_several_topics_and_patterns(invoke_with_files: Callable[..., Ended], th
 def test_a_range_of_times(invoke: Invoke, threaded_broker: str, tmp_path: Path) -> None:
     times = trio.run(prepare, threaded_broker)
     tail = ("tail", "-n", threaded_broker, "-t", "*", "--to", str(tmp_path / "{topic}"))
-    assert invoke(*tail, "-o", f"@{times[0]}..@{times[2]}").code == 0
+    assert invoke(*tail, "-o", f"@{times[0]}..@{times[2] + 1}").code == 0
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(TOPICS, "1\n")
-    assert invoke(*tail, "-o", f"@{times[3]}..@{times[-1]}").code == 0
+    assert invoke(*tail, "-o", f"@{times[3]}..@{times[-1] + 1}").code == 0
     assert {path.read_text() for path in tmp_path.iterdir()} == {"1\n2\n"}
 
 
@@ -209,11 +209,17 @@ async def test_the_lag_of_a_group_is_reported_periodically(capsys: pytest.Captur
         (["-t", "T", "--to", ""], "it is empty"),
         (["-t", "T", "--to", "f", "-x", "cat"], "give --to or -x, not both"),
         (["-t", "T", "--lag", "1"], "--lag needs -G"),
-        (["-t", "T", "-o", "@9..@8"], "ends before it begins"),
-        (["-t", "T", "-o", "@9.."], "is not a range TIME..TIME"),
-        (["-t", "T", "-o", f"@1..@{2**53}"], "-o TIME..TIME must be a time in the past"),
-        (["-t", "T", "-o", "@1..@2", "--until", "@3"], "give --until or -o TIME..TIME, not both"),
-        (["-t", "T", "-G", "g", "-o", "@1..@2"], "-o TIME..TIME cannot be used with -G"),
+        (["-t", "T", "-o", "@1700000000009..@1700000000008"], "ends before it begins"),
+        (["-t", "T", "-o", "@1700000000000.."], "is not a range TIME..TIME"),
+        (["-t", "T", "-o", f"@1700000000000..@{2**53}"], "-o TIME..TIME must be a time in the past"),
+        (
+            ["-t", "T", "-o", "@1700000000000..@1700000000000", "--until", "@1700000000000"],
+            "give --until or -o TIME..TIME, not both",
+        ),
+        (
+            ["-t", "T", "-G", "g", "-o", "@1700000000000..@1700000000000"],
+            "-o TIME..TIME cannot be used with -G",
+        ),
     ],
 )
 def test_usage_errors(invoke: Invoke, arguments: list[str], error: str) -> None:
@@ -224,7 +230,10 @@ def test_usage_errors(invoke: Invoke, arguments: list[str], error: str) -> None:
 
 
 def test_a_range_may_be_a_single_time() -> None:
-    assert parse_position_or_range("@5..@5") == (Position.time(5), 5)
+    assert parse_position_or_range("@1700000000000..@1700000000000") == (
+        Position.time(1700000000000),
+        1700000000000,
+    )
 
 
 @pytest.mark.parametrize(

@@ -60,16 +60,18 @@ def test_batch_reads_between_offsets(client: FakeOffsetClient) -> None:
 
 
 def test_batch_reads_between_timestamps(client: FakeOffsetClient) -> None:
-    client.times = {1000: {Q0: 3, Q1: 9}, 2000: {Q0: 3, Q1: 20}}
-    assert ranges(plan(client, startingTimestamp="1000", endingTimestamp="2000")) == [(1, 9, 20)]
+    client.times = {1700000001000: {Q0: 3, Q1: 9}, 1700000002000: {Q0: 3, Q1: 20}}
+    assert ranges(plan(client, startingTimestamp="1700000001000", endingTimestamp="1700000002000")) == [
+        (1, 9, 20)
+    ]
 
 
 def test_messages_that_arrive_during_planning_are_not_lost(client: FakeOffsetClient) -> None:
     # The offsets of a time in the future are those of queues that have grown since their ends were read.
-    client.times = {2000: {Q0: 13, Q1: 20}}
-    assert ranges(plan(client, endingTimestamp="2000")) == [(0, 0, 10), (1, 5, 20)]
+    client.times = {1700000002000: {Q0: 13, Q1: 20}}
+    assert ranges(plan(client, endingTimestamp="1700000002000")) == [(0, 0, 10), (1, 5, 20)]
     client.closed = 0
-    assert ranges(plan(client, startingTimestamp="2000")) == [(1, 20, 30)]
+    assert ranges(plan(client, startingTimestamp="1700000002000")) == [(1, 20, 30)]
 
 
 def test_batch_reads_from_the_committed_offsets(client: FakeOffsetClient) -> None:

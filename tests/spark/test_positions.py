@@ -9,7 +9,7 @@ import pytest
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.position import Position
+from rocketmq_py.position import Position, PositionKind
 from rocketmq_py.spark.positions import (
     COMMITTED,
     Positions,
@@ -44,16 +44,16 @@ def test_longest_matching_path_wins_over_the_default() -> None:
         "orders": {"broker-a": {"0": 17, "1": -2, "2": "LATEST"}, "broker-b": "earliest"},
         "payments": -1,
     }
-    positions = positions_of(json.dumps(text), default=Position.time(5))
+    positions = positions_of(json.dumps(text), default=Position(PositionKind.TIME, 5))
     expected = [
         (queue(queue_id=0), Position.offset(17)),
         (queue(queue_id=1), Position.earliest),
         (queue(queue_id=2), Position.latest),
-        (queue(queue_id=3), Position.time(5)),
+        (queue(queue_id=3), Position(PositionKind.TIME, 5)),
         (queue(broker="broker-b", queue_id=9), Position.earliest),
-        (queue(broker="broker-c"), Position.time(5)),
+        (queue(broker="broker-c"), Position(PositionKind.TIME, 5)),
         (queue("payments"), Position.latest),
-        (queue("others"), Position.time(5)),
+        (queue("others"), Position(PositionKind.TIME, 5)),
     ]
     assert [(each, positions.of(each)) for each, _ in expected] == expected
 
@@ -61,7 +61,7 @@ def test_longest_matching_path_wins_over_the_default() -> None:
 def test_positions_resolve_to_offsets() -> None:
     ranges = {queue(queue_id=number): (10, 20) for number in range(5)}
     positions = Positions(
-        Position.time(1000),
+        Position(PositionKind.TIME, 1000),
         {
             ("orders", "broker-a", 0): Position.offset(15),
             ("orders", "broker-a", 1): Position.earliest,
@@ -76,7 +76,7 @@ def test_positions_resolve_to_offsets() -> None:
 
     # The last queue is gone when the offsets of the time are asked for.
     assert list(positions.resolve(ranges, offsets_at, fail_committed).values()) == [15, 10, 20, 13, 20]
-    assert calls == [({"orders"}, Position.time(1000))]
+    assert calls == [({"orders"}, Position(PositionKind.TIME, 1000))]
 
 
 def test_no_timestamp_lookup_without_timestamps() -> None:
@@ -86,7 +86,9 @@ def test_no_timestamp_lookup_without_timestamps() -> None:
 
 
 def test_each_timestamp_is_looked_up_once_for_all_its_topics() -> None:
-    times = parse_times('{"orders": 7, "payments": 7, "others": {"broker-a": {"0": 8}}}')
+    times = parse_times(
+        '{"orders": 1700000000007, "payments": 1700000000007, "others": {"broker-a": {"0": 1700000000008}}}'
+    )
     assert not isinstance(times, Positions)
     calls = []
 
@@ -96,7 +98,7 @@ def test_each_timestamp_is_looked_up_once_for_all_its_topics() -> None:
 
     ranges = {queue(topic): (0, 1) for topic in ("orders", "payments", "others", "more")}
     Positions(Position.latest, times).resolve(ranges, offsets_at, fail_committed)
-    assert sorted(calls) == [(["orders", "payments"], 7), (["others"], 8)]
+    assert sorted(calls) == [(["orders", "payments"], 1700000000007), (["others"], 1700000000008)]
 
 
 def test_committed_offsets_are_asked_once_for_their_queues() -> None:
@@ -155,7 +157,17 @@ def test_invalid_topic_names_are_rejected() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "-1", "earliest", '{"orders": "earliest"}', '{"orders": -1}', "1.5", "9" * 19, "2026-01-31T08:00"],
+    [
+        "",
+        "-1",
+        "earliest",
+        '{"orders": "earliest"}',
+        '{"orders": -1}',
+        "1.5",
+        "1700000000",
+        "9" * 19,
+        "2026-01-31T08:00",
+    ],
 )
 def test_invalid_timestamps_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="epoch milliseconds, a time with a time zone such as"):
@@ -164,7 +176,9 @@ def test_invalid_timestamps_are_rejected(text: str) -> None:
 
 def test_timestamps_for_all_queues_or_by_path() -> None:
     assert parse_times(" 1700000000000 ") == Positions(Position.time(1700000000000))
-    assert parse_times('{"orders": {"broker-a": 5}}') == {("orders", "broker-a"): Position.time(5)}
+    assert parse_times('{"orders": {"broker-a": 1700000000005}}') == {
+        ("orders", "broker-a"): Position.time(1700000000005)
+    }
     assert parse_times("2023-11-14T23:13:20+01:00") == Positions(Position.time(1700000000000))
     assert parse_times('{"orders": "2023-11-14T22:13:20Z"}') == {("orders",): Position.time(1700000000000)}
 

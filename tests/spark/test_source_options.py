@@ -61,9 +61,9 @@ def test_default_positions_of_streams_and_batches() -> None:
             "the range of t a 1 ends at offset 6, before it starts at 7",
         ),
         (
-            {"startingTimestamp": "2001"},
-            {"endingTimestamp": "2000"},
-            "the range ends at time 2000, before it starts at 2001",
+            {"startingTimestamp": "1700000002001"},
+            {"endingTimestamp": "1700000002000"},
+            "the range ends at time 1700000002000, before it starts at 1700000002001",
         ),
     ],
 )
@@ -77,7 +77,7 @@ def test_range_that_ends_before_it_starts_is_rejected(
 def test_all_options_of_a_stream() -> None:
     options = stream_options(
         topic=" orders, payments ,orders",
-        startingTimestamp='{"orders": 5}',
+        startingTimestamp='{"orders": 1700000000005}',
         maxOffsetsPerTrigger="1000",
         maxBytesPerTrigger="64m",
         minOffsetsPerTrigger="10",
@@ -93,7 +93,7 @@ def test_all_options_of_a_stream() -> None:
     assert options == SourceOptions(
         connection=options.connection,
         topics=("orders", "payments"),
-        starting=Positions(Position.latest, {("orders",): Position.time(5)}),
+        starting=Positions(Position.latest, {("orders",): Position.time(1700000000005)}),
         max_offsets_per_trigger=1000,
         max_bytes_per_trigger=64 * 1024 * 1024,
         min_offsets_per_trigger=10,
@@ -138,9 +138,12 @@ def test_topic_pattern_and_sql_filter() -> None:
         ({"topic": "a", "tags": "||"}, "tags: subscription '||'"),
         ({"topic": "a", "tags": "A", "sql": "a > 1"}, "tags and sql are both set"),
         ({"topic": "a", "consumerGroup": "a b"}, "consumerGroup: group 'a b' may hold only"),
-        ({"topic": "a", "startingOffsets": "latest", "startingTimestamp": "1"}, "are both set"),
+        ({"topic": "a", "startingOffsets": "latest", "startingTimestamp": "1700000000000"}, "are both set"),
         ({"topic": "a", "startingOffsets": '{"b": "latest"}'}, "names b, which the options do not select"),
-        ({"topicPattern": "a.*", "startingTimestamp": '{"b": 1}'}, "startingTimestamp names b, which the"),
+        (
+            {"topicPattern": "a.*", "startingTimestamp": '{"b": 1700000000000}'},
+            "startingTimestamp names b, which the",
+        ),
         ({"assign": '{"a": {"b": [0]}}', "startingOffsets": '{"b": -1}'}, "startingOffsets names b"),
         ({"topic": "a", "endingOffsets": "latest"}, "endingOffsets is an option of a batch source"),
         ({"topic": "a", "producerGroup": "g"}, "producerGroup is an option of a sink"),
@@ -167,7 +170,7 @@ def test_mistakes_of_a_stream(options: dict[str, str], mistake: str) -> None:
             {"maxTriggerDelay": "1m"},
             "maxTriggerDelay is an option of a streaming source; this is a batch source",
         ),
-        ({"endingTimestamp": '{"b": 1}'}, "endingTimestamp names b"),
+        ({"endingTimestamp": '{"b": 1700000000000}'}, "endingTimestamp names b"),
     ],
 )
 def test_mistakes_of_a_batch(options: dict[str, str], mistake: str) -> None:

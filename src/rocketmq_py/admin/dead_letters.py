@@ -13,12 +13,13 @@ from rocketmq_py.admin.group_state import group_on_broker
 from rocketmq_py.admin.message_values import DeadLetter, DeadLetterListing
 from rocketmq_py.admin.operations import Operations, any_address
 from rocketmq_py.admin.resends import Resender, resend_times
-from rocketmq_py.arguments import check_flag, check_instances, check_integer, optional
+from rocketmq_py.arguments import check_flag, check_instances, check_integer
 from rocketmq_py.consumer.group.subscriptions import original_topic
 from rocketmq_py.consumer.read.queue_range import Bounds, QueueRange
 from rocketmq_py.errors import RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import check_group, dead_letter_topic
+from rocketmq_py.position import Position, check_times
 from rocketmq_py.property_names import (
     DEAD_LETTER_ORIGIN_TOPIC,
     RETRY_TOPIC,
@@ -37,28 +38,28 @@ class DeadLetterQueues(Operations):
         group: str,
         *,
         max_messages: int = MAX_LISTED,
-        begin_ms: int | None = None,
-        end_ms: int | None = None,
+        start: Position | str = Position.earliest,
+        end: Position | str = Position.latest,
     ) -> DeadLetterListing:
         """Return the newest dead letters of a group, and their total number.
 
         Args:
             group: the group.
             max_messages: the maximum number of dead letters to return.
-            begin_ms: only messages stored at this time or later, epoch milliseconds.
-            end_ms: only messages stored before this time, epoch milliseconds.
+            start: only messages stored at this time or later: ``Position.time(...)`` or ``"earliest"``.
+            end: only messages stored before this time: ``Position.time(...)`` or ``"latest"``.
 
         Raises:
-            ConfigurationError: ``max_messages`` is below 1, or ``group`` is not a valid name.
+            ConfigurationError: ``max_messages`` is below 1, ``group`` is not a valid name, or ``start`` or
+                ``end`` is another position.
             GroupNotFoundError: the group has no dead letters, and no broker knows it.
             NameServerError: no name server answered.
             NoQueueError: the dead letters may only be written to, as brokers before 4.9.2 create their topic.
                 The text has the command that allows reading.
         """
         max_messages = check_integer(max_messages, "max_messages", lowest=1)
-        begin_ms = optional(check_integer, begin_ms, "begin_ms", lowest=0)
-        end_ms = optional(check_integer, end_ms, "end_ms", lowest=0)
         client = self._client
+        begin_ms, end_ms = check_times(start, end, now_ms=client.now_ms())
         topic = dead_letter_topic(check_group(group))
         try:
             route = await client.name_servers.find_route(topic)
@@ -78,11 +79,11 @@ class DeadLetterQueues(Operations):
             found: list[ReceivedMessage] = []
             for queue in queues[name]:
                 newest: deque[ReceivedMessage] = deque(maxlen=max_messages)
-                first, end = await client.brokers.min_offset(queue), await client.brokers.max_offset(queue)
-                total += end - first
+                first, after = await client.brokers.min_offset(queue), await client.brokers.max_offset(queue)
+                total += after - first
                 # Without an end time, the newest messages of each queue are enough.
-                start = None if end_ms is not None else end - max_messages
-                bounds = Bounds(start_offset=start, end_offset=end, begin_ms=begin_ms, end_ms=end_ms)
+                from_offset = None if end_ms is not None else after - max_messages
+                bounds = Bounds(start_offset=from_offset, end_offset=after, begin_ms=begin_ms, end_ms=end_ms)
                 async for message in QueueRange(
                     client, queue, make_subscription(topic, version_ms=0), bounds
                 ):

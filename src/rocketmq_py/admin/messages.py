@@ -37,6 +37,7 @@ from rocketmq_py.consumer.read.queue_range import Bounds, QueueRange
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import TRACE_TOPIC, check_group, check_topic
+from rocketmq_py.position import Position, check_times
 from rocketmq_py.protocol.bodies import (
     BrokerData,
     ConsumeMessageDirectlyResult,
@@ -99,8 +100,8 @@ class Messages(Operations):
         key: str,
         *,
         max_messages: int = MAX_FOUND,
-        begin_ms: int = 0,
-        end_ms: int = END_OF_TIME_MS,
+        start: Position | str = Position.earliest,
+        end: Position | str = Position.latest,
     ) -> MessageListing:
         """Return the newest messages of a topic that have a key, oldest first.
 
@@ -112,20 +113,21 @@ class Messages(Operations):
             key: one of the message's keys.
             max_messages: the maximum number of messages. Each broker returns at most 64, unless configured
                 otherwise.
-            begin_ms: only messages stored at this time or later, epoch milliseconds.
-            end_ms: only messages stored at this time or earlier, epoch milliseconds.
+            start: only messages stored at this time or later: ``Position.time(...)`` or ``"earliest"``.
+            end: only messages stored before this time: ``Position.time(...)`` or ``"latest"``.
 
         Raises:
-            ConfigurationError: ``max_messages`` is below 1.
+            ConfigurationError: ``max_messages`` is below 1, or ``start`` or ``end`` is another position.
             TopicNotFoundError: the topic does not exist.
         """
+        begin_ms, end_ms = check_times(start, end, now_ms=self._client.now_ms())
         found = await look_up_key(
             self._client,
             check_topic(topic),
             check_not_blank(key, "key"),
             count=check_integer(max_messages, "max_messages", lowest=1),
-            begin_ms=check_integer(begin_ms, "begin_ms", lowest=0),
-            end_ms=check_integer(end_ms, "end_ms", lowest=0, highest=END_OF_TIME_MS),
+            begin_ms=begin_ms or 0,
+            end_ms=END_OF_TIME_MS if end_ms is None else end_ms,
         )
         return MessageListing(messages=found.messages, failures=found.failures)
 

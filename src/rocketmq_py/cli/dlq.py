@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rocketmq_py.admin import Admin, DeadLetter
     from rocketmq_py.admin.message_values import DeadLetterListing
     from rocketmq_py.errors import RocketMQError
+    from rocketmq_py.position import Position
 
 count_option: Final = click.option(
     "-c", "count", metavar="COUNT", type=click.IntRange(1, 10_000), default=100, show_default=True,
@@ -49,12 +50,19 @@ def dlq() -> None:
 @watch_option
 @access_options
 def list_letters(
-    access: Access, output: OutputFormat, group: str, begin_ms: int | None, end_ms: int | None, count: int
+    access: Access,
+    output: OutputFormat,
+    group: str,
+    since: Position | None,
+    until: Position | None,
+    count: int,
 ) -> None:
     """List the dead letters of a group, oldest first."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        found = await admin.dead_letters.list(group, max_messages=count, begin_ms=begin_ms, end_ms=end_ms)
+        found = await admin.dead_letters.list(
+            group, max_messages=count, start=since or "earliest", end=until or "latest"
+        )
         print_result(output, [_value(one) for one in found.letters], [_table(group, found)])
         return found.failures
 
@@ -82,8 +90,8 @@ def resend(
     group: str,
     ids: tuple[str, ...],
     everything: bool,
-    begin_ms: int | None,
-    end_ms: int | None,
+    since: Position | None,
+    until: Position | None,
     count: int,
     to_topic: bool,
     again: bool,
@@ -104,7 +112,9 @@ def resend(
         confirm(f"Resend {number} dead letters of {group} to {target}", yes=yes)
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        found = await admin.dead_letters.list(group, max_messages=count, begin_ms=begin_ms, end_ms=end_ms)
+        found = await admin.dead_letters.list(
+            group, max_messages=count, start=since or "earliest", end=until or "latest"
+        )
         letters = _selected(group, found.letters, ids) if ids else found.letters
         fresh = [one for one in letters if again or one.resent_ms is None]
         if skipped := len(letters) - len(fresh):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rocketmq_py.admin import Admin
     from rocketmq_py.errors import RocketMQError
     from rocketmq_py.message import ReceivedMessage
+    from rocketmq_py.position import Position
 
 id_argument: Final = click.argument("message_id", metavar="ID", callback=checked(not_empty))
 topic_option: Final = click.option(
@@ -126,16 +127,16 @@ def find(
     output: OutputFormat,
     topic: str,
     key: str,
-    begin_ms: int | None,
-    end_ms: int | None,
+    since: Position | None,
+    until: Position | None,
     count: int,
 ) -> None:
     """List the messages of a topic that have a key, oldest first."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        bounds = {"begin_ms": begin_ms, "end_ms": end_ms}
-        set_bounds = {name: bound for name, bound in bounds.items() if bound is not None}
-        found = await admin.messages.find(topic, key, max_messages=count, **set_bounds)
+        found = await admin.messages.find(
+            topic, key, max_messages=count, start=since or "earliest", end=until or "latest"
+        )
         print_result(output, [full_value(one) for one in found.messages], [messages_table(found.messages)])
         return found.failures
 

@@ -172,6 +172,13 @@ def parse_past_time(text: str) -> int:
     return _parse_time(text, -1)
 
 
+def parse_time_position(text: str) -> Position:
+    """Return the position of a time: see :func:`parse_past_time`."""
+    from rocketmq_py.position import Position
+
+    return Position.time(parse_past_time(text))
+
+
 def parse_future_time(text: str) -> int:
     """Return the epoch milliseconds of a time: see TIMES. A duration counts from now on: in ``10m``."""
     return _parse_time(text, 1)

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from rocketmq_py.cli.completion import complete_groups, complete_topics
-from rocketmq_py.cli.option_values import checked, not_empty, parse_past_time, parse_property
+from rocketmq_py.cli.option_values import checked, not_empty, parse_property, parse_time_position
 from rocketmq_py.names import check_group, check_topic
 
 topic_argument: Final = click.argument(
@@ -38,12 +38,12 @@ remove_attributes_option: Final = click.option(
     help="Remove a further setting (5.x). Repeatable.",
 )  # fmt: skip
 since_option: Final = click.option(
-    "--since", "begin_ms", metavar="TIME", callback=checked(parse_past_time),
+    "--since", "since", metavar="TIME", callback=checked(parse_time_position),
     help="Only messages stored since then: 10m (ago), 2026-01-31T08:00, or @MS.",
 )  # fmt: skip
 until_option: Final = click.option(
-    "--until", "end_ms", metavar="TIME", callback=checked(parse_past_time),
-    help="Only messages stored until then: 10m (ago), 2026-01-31T08:00, or @MS.",
+    "--until", "until", metavar="TIME", callback=checked(parse_time_position),
+    help="Only messages stored before then: 10m (ago), 2026-01-31T08:00, or @MS.",
 )  # fmt: skip
 raw_option: Final = click.option(
     "--raw", is_flag=True,

@@ -105,8 +105,8 @@ def tail(
     topics: tuple[str, ...],
     group: str | None,
     start: tuple[Position, int | None] | None,
-    begin_ms: int | None,
-    end_ms: int | None,
+    since: Position | None,
+    until: Position | None,
     wait: bool,
     stop_at_end: bool,
     count: int | None,
@@ -130,7 +130,7 @@ def tail(
     continues there. Messages that were being printed at the end may be printed again. -G cannot be used
     with -e, --until, or N and -N of -o. Messages that --grep excludes count as consumed.
 
-    --since sets the start position, as -o does. --until prints the messages stored until then, and exits.
+    --since sets the start position, as -o does. --until prints the messages stored before then, and exits.
 
     -x runs commands for the messages of a topic one after the other, with ROCKETMQ_MESSAGE_TOPIC, _ID,
     _TAGS and _KEYS in their environment. If one fails, tail exits with 1. With -G the message is
@@ -161,7 +161,7 @@ def tail(
 
     if as_json and render is not None:
         raise click.UsageError("give -f FORMAT or --json, not both")
-    if start is not None and begin_ms is not None:
+    if start is not None and since is not None:
         raise click.UsageError("give -o or --since, not both")
     if file_name is not None and command is not None:
         raise click.UsageError("give --to or -x, not both")
@@ -170,7 +170,8 @@ def tail(
     if lag_every is not None and group is None:
         raise click.UsageError("--lag needs -G: only groups have a lag")
     end_option = "--until"
-    position, range_end_ms = start or (None, None)
+    position, range_end_ms = start or (since, None)
+    end_ms = None if until is None else until.value
     if position is not None and range_end_ms is not None:
         if end_ms is not None:
             raise click.UsageError("give --until or -o TIME..TIME, not both")
@@ -179,9 +180,7 @@ def tail(
         end_ms, end_option = range_end_ms, "-o TIME..TIME"
     if end_ms is not None and end_ms > time.time() * 1000:
         raise click.UsageError(f"{end_option} must be a time in the past")
-    if begin_ms is not None:
-        position = Position.time(begin_ms)
-    elif position is None:
+    if position is None:
         position = Position.latest if end_ms is None else Position.earliest
     if group is not None and end_ms is not None:
         raise click.UsageError(

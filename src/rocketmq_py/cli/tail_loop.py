@@ -39,7 +39,7 @@ class Tail:
         count: how many messages to print. None for no limit.
         sql: a SQL92 filter on properties, instead of tags.
         pattern: only messages whose body matches it are printed.
-        end_ms: a time in the past, epoch milliseconds. Messages that were stored later are not printed.
+        end_ms: a time in the past, epoch milliseconds. Messages stored then or later are not printed.
         sink: opens the destination of the messages.
         concurrency: messages of a group that are handled at the same time.
         lag_every: seconds between two reports of the group's lag. None for no reports.
@@ -76,7 +76,7 @@ class Tail:
                 log_warnings()
                 left = set() if self.end_ms is None else set(await reader.offsets(topic))
                 async for message in messages:
-                    if self.end_ms is not None and message.store_time_ms > self.end_ms:
+                    if self.end_ms is not None and message.store_time_ms >= self.end_ms:
                         left.discard(message.queue)
                         if not left:
                             break

@@ -242,7 +242,9 @@ def _offset_position(node: object) -> QueuePosition | None:
 
 
 def _timestamp_position(node: object) -> QueuePosition | None:
-    if isinstance(node, str):
-        with suppress(ValueError, ConfigurationError):  # no time, or without a time zone
+    with suppress(ValueError, ConfigurationError):  # no time, without a time zone, or in seconds
+        if isinstance(node, str):
             return Position.time(datetime.fromisoformat(node.strip()))
-    return Position.time(node) if type(node) is int and 0 <= node <= MAX_VALUE else None
+        if type(node) is int and node <= MAX_VALUE:
+            return Position.time(node)
+    return None

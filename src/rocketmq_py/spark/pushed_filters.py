@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.position import Position
+from rocketmq_py.position import Position, PositionKind
 from rocketmq_py.protocol.subscription import ALL
 from rocketmq_py.spark.offsets import Offsets
 
@@ -112,10 +112,10 @@ class PushedFilters:
         queues = [] if self.tags == frozenset() else [each for each in ends if self._selects(each)]
         topics = {queue.topic for queue in queues}
         first_ms, end_ms = self.times_ms.first - TIME_MARGIN_MS, self.times_ms.end
-        firsts = offsets_at(topics, Position.time(first_ms)) if topics and first_ms > 0 else {}
+        firsts = offsets_at(topics, Position(PositionKind.TIME, first_ms)) if topics and first_ms > 0 else {}
         lasts: Mapping[MessageQueue, int] = {}
         if topics and end_ms is not None:
-            lasts = offsets_at(topics, Position.time(max(end_ms + TIME_MARGIN_MS, 0)))
+            lasts = offsets_at(topics, Position(PositionKind.TIME, max(end_ms + TIME_MARGIN_MS, 0)))
         narrow_starts, narrow_ends = {}, {}
         for queue in queues:
             start = max(starts[queue], self.offsets.first, firsts.get(queue, 0))

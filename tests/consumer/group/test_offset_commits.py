@@ -16,6 +16,7 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, StartingOffsets
 from rocketmq_py.errors import BrokerError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.position import PositionKind
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.scripted import ScriptedCluster, scripted_cluster
@@ -94,8 +95,8 @@ async def offsets_of(
         (Position.latest, RETRIES, 0),
         (Position.earliest, QUEUE, 0),
         (Position.earliest, RETRIES, 0),
-        (Position.time(1234), QUEUE, OFFSET_AT_TIME),
-        (Position.time(1234), RETRIES, MAX_OFFSET),
+        (Position(PositionKind.TIME, 1234), QUEUE, OFFSET_AT_TIME),
+        (Position(PositionKind.TIME, 1234), RETRIES, MAX_OFFSET),
     ],
 )
 async def test_a_new_group_starts_as_in_java(
@@ -155,7 +156,9 @@ async def test_an_offset_is_committed_again_after_a_failed_commit(
         assert len(broker.commits) == 1
 
 
-@pytest.mark.parametrize("consume_from", [Position.earliest, Position.latest, Position.time(1234)])
+@pytest.mark.parametrize(
+    "consume_from", [Position.earliest, Position.latest, Position(PositionKind.TIME, 1234)]
+)
 async def test_brokers_may_answer_zero_to_new_groups_unless_a_time_is_given(
     consume_from: Position,
 ) -> None:
@@ -163,7 +166,7 @@ async def test_brokers_may_answer_zero_to_new_groups_unless_a_time_is_given(
     async with offsets_of(broker) as (offsets, client, _):
         await StartingOffsets(core_of(client), offsets, consume_from).of(QUEUE)
     requested = broker.requests[0].fields.get("setZeroIfNotFound")
-    assert requested == ("false" if consume_from == Position.time(1234) else None)
+    assert requested == ("false" if consume_from == Position(PositionKind.TIME, 1234) else None)
 
 
 async def test_starting_offset_raises_the_error_of_the_broker() -> None:

@@ -32,6 +32,7 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.message import Message
 from rocketmq_py.metrics import MetricSource
+from rocketmq_py.position import PositionKind
 from rocketmq_py.producer import Producer
 from rocketmq_py.protocol.bodies import BatchAcks, Heartbeat
 from rocketmq_py.protocol.command import Command
@@ -760,7 +761,7 @@ async def test_arguments_out_of_range_are_rejected(arguments: Any) -> None:
 
 def test_invalid_settings_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match=r"Position\.time\(5\); it must be 'earliest' or 'latest'"):
-        PopConsumer(group="g", consume_from=Position.time(5))
+        PopConsumer(group="g", consume_from=Position(PositionKind.TIME, 5))
     with pytest.raises(ConfigurationError, match="max_reconsume_times"):
         PopConsumer(group="g", max_reconsume_times=-1)
     with pytest.raises(ConfigurationError, match="did you mean 'max_reconsume_times'"):

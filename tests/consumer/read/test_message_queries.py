@@ -13,6 +13,7 @@ from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError, ConfigurationError, TopicNotFoundError
 from rocketmq_py.message import Message
+from rocketmq_py.position import Position, PositionKind
 from rocketmq_py.producer import Producer
 from rocketmq_py.protocol.bodies import BrokerData, ClusterInfo, TopicRoute
 from rocketmq_py.protocol.command import Command
@@ -56,8 +57,14 @@ async def test_find_returns_only_messages_with_the_key() -> None:
         assert [
             message.body for message in (await admin.messages.find("T", "b", max_messages=1)).messages
         ] == [b"4"]
-        assert (await admin.messages.find("T", "b", begin_ms=3)).messages == ()
-        assert (await admin.messages.find("T", "b", end_ms=1)).messages == ()
+        assert (await admin.messages.find("T", "b", start=Position(PositionKind.TIME, 3))).messages == ()
+        assert (await admin.messages.find("T", "b", end=Position(PositionKind.TIME, 1))).messages == ()
+        with pytest.raises(
+            ConfigurationError, match=r"end is Position.last\(5\); it must be 'latest' or Pos"
+        ):
+            await admin.messages.find("T", "b", end=Position.last(5))
+        with pytest.raises(ConfigurationError, match="start is 'latest'; it must be 'earliest' or Pos"):
+            await admin.messages.find("T", "b", start="latest")
         fields = cluster.brokers["broker-a"].requests[0].fields
     assert (fields["key"], fields["topic"]) == ("b", "T")
     assert "_UNIQUE_KEY_QUERY" not in fields

@@ -14,6 +14,7 @@ from rocketmq_py.consumer import Reader
 from rocketmq_py.consumer.read.queue_range import exact_offset_of
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.position import PositionKind
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.cancelling import cancel_at_each_await
@@ -104,7 +105,7 @@ async def test_single_empty_answer_does_not_end_the_search(
     """Otherwise resetting a group to a time would commit the end."""
     queue = ScriptedQueue((NO_NEW, 4, b""), (FOUND, 20, body_of(range(4, 20))), offset_at=4)
     async with scripted_cluster(queue, queues=1) as cluster, Client(cluster.address) as client:
-        assert await exact_offset_of(core_of(client), "g", QUEUE, Position.time(51)) == 6
+        assert await exact_offset_of(core_of(client), "g", QUEUE, Position(PositionKind.TIME, 51)) == 6
 
 
 async def test_bounds_are_limited_to_the_queue() -> None:
@@ -119,10 +120,10 @@ async def test_bounds_are_limited_to_the_queue() -> None:
 async def test_time_bounds_are_exact_with_inexact_offsets_of_the_broker() -> None:
     """4.x brokers return any message of the millisecond or, without one, the message before."""
     queue = ScriptedQueue((FOUND, 20, body_of(range(4, 20))), offset_at=4)
-    assert await offsets_of(queue, Position.time(51)) == list(range(6, 20))
+    assert await offsets_of(queue, Position(PositionKind.TIME, 51)) == list(range(6, 20))
     assert queue.asked_ms == [50]
     queue = ScriptedQueue((FOUND, 9, body_of(range(2, 9))), offset_at=7)
-    assert await offsets_of(queue, end=Position.time(75)) == list(range(2, 8))
+    assert await offsets_of(queue, end=Position(PositionKind.TIME, 75)) == list(range(2, 8))
     assert queue.asked_ms == [75]
 
 

@@ -126,7 +126,7 @@ async def look_up_key(
     )
 
     def matches(message: ReceivedMessage) -> bool:
-        return key in message.keys and begin_ms <= message.store_time_ms <= end_ms
+        return key in message.keys and begin_ms <= message.store_time_ms < end_ms
 
     found = await _query(client, header, matches)
     return attrs.evolve(found, messages=found.messages[-count:])
