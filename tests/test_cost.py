@@ -188,7 +188,7 @@ async def consumed_plainly(address: str, calls: Calls) -> None:
         (awaited, 57.1),
         (in_lists, 1.7),
         (batching, 9.5),
-        (consumed, 5.1),
+        (consumed, 5.2),
         (consumed_in_lists, 4.3),
     ],
 )

@@ -19,6 +19,7 @@ from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.client.heartbeats import Heartbeats
 from rocketmq_py.consumer import PopConsumer
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore
+from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages
@@ -210,13 +211,8 @@ def queue_change_missed_by_name_server() -> AbstractContextManager[Any]:
 
 def offset_not_recommitted() -> AbstractContextManager[Any]:
     """An offset is not committed again after the broker has lost it."""
-    begin = PullLoop.__init__
-
-    def without_callback(loop: PullLoop, *arguments: Any, on_set_back: object = None, **options: Any) -> None:
-        begin(loop, *arguments, **options)
-
     planted = ExitStack()
-    planted.enter_context(mock.patch.object(PullLoop, "__init__", without_callback))
+    planted.enter_context(mock.patch.object(AssignedQueues, "forget_committed"))
     planted.enter_context(mock.patch.object(RemoteOffsetStore, "_is_time_to_recommit", return_value=False))
     return planted
 

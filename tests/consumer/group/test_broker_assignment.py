@@ -81,6 +81,12 @@ class Member:
     popped: dict[str, list[int]] = attrs.field(factory=dict)
     log: list[str] = attrs.field(factory=list)
 
+    def subscribed_topics(self) -> Collection[str]:
+        return ["T"]
+
+    def assigned_topics(self) -> Collection[str]:
+        return self.pulled.keys()
+
     async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
         await trio.lowlevel.checkpoint()
         assert {queue.topic for queue in queues} <= {topic}
@@ -107,12 +113,10 @@ async def member_of(
         rebalancer = Rebalancer(
             core_of(client),
             "g",
+            member,
             allocate=allocate or AllocateByBroker(),
             interval=20,
-            topics=lambda: ["T"],
-            assigned=member.pulled.keys,
-            assign=member.assign,
-            assign_popped=member.assign_popped if can_pop else None,
+            popping=member if can_pop else None,
         )
         for broker in brokers:
             if broker.members is list:

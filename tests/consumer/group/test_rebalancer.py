@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from rocketmq_py import Client
-from rocketmq_py.allocation import allocate_averagely
+from rocketmq_py.allocation import AllocateStrategy, allocate_averagely
 from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
@@ -56,7 +56,13 @@ class Broker:
 class Member:
     """A member with a Rebalancer that records its changes of assignment."""
 
-    def __init__(self, client: Client, cluster: ScriptedCluster, *topics: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        cluster: ScriptedCluster,
+        *topics: str,
+        allocate: AllocateStrategy = allocate_averagely,
+    ) -> None:
         self.client = client
         self.cluster = cluster
         self.topics = list(topics)
@@ -66,14 +72,18 @@ class Member:
         self.rebalancer = Rebalancer(
             core_of(client),
             "g",
-            allocate=allocate_averagely,
+            self,
+            allocate=allocate,
             interval=20,
-            topics=lambda: self.topics,
-            assigned=self.assigned.keys,
-            assign=self.assign,
         )
         core_of(client).watch_members("g", self.rebalancer.wake)
         core_of(client).watch_routes(self.rebalancer.route_changed)
+
+    def subscribed_topics(self) -> Collection[str]:
+        return self.topics
+
+    def assigned_topics(self) -> Collection[str]:
+        return self.assigned.keys()
 
     async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
         await trio.lowlevel.checkpoint()
@@ -305,19 +315,7 @@ async def test_an_exception_of_the_strategy_is_raised() -> None:
         raise ZeroDivisionError("a bug")
 
     async with scripted_cluster(Broker()) as cluster, Client(cluster.address) as client:
-        core_of(client).heartbeats.add_consumer("g", lambda: ConsumerData(group_name="g"))
-
-        async def assign(topic: str, queues: Collection[MessageQueue]) -> None:
-            pytest.fail("not reached")
-
-        rebalancer = Rebalancer(
-            core_of(client),
-            "g",
-            allocate=broken,
-            interval=20,
-            topics=lambda: ["T"],
-            assigned=list,
-            assign=assign,
-        )
+        member = Member(client, cluster, "T", allocate=broken)
         with pytest.raises(ZeroDivisionError):
-            await rebalancer.run()
+            await member.rebalancer.run()
+        assert member.changes == []

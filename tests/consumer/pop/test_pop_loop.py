@@ -145,6 +145,16 @@ async def test_size_can_be_read_in_a_thread_while_messages_arrive(
 # PopLoop, with a broker
 
 
+class DeliveryRecorder:
+    """The owner of popped queues. Records what they deliver."""
+
+    def __init__(self) -> None:
+        self.delivered: list[PopProcessQueue] = []
+
+    def deliver(self, process_queue: PopProcessQueue) -> None:
+        self.delivered.append(process_queue)
+
+
 @attrs.define
 class PopHarness:
     queues: PopAssignedQueues
@@ -153,7 +163,7 @@ class PopHarness:
     handlers: trio.Nursery
     asked: Callable[[int], list[Command]]
     counters: ConsumerCounters
-    is_ready: list[PopProcessQueue] = attrs.field(factory=list)
+    is_ready: list[PopProcessQueue]
 
     @property
     def queue(self) -> PopProcessQueue:
@@ -177,10 +187,11 @@ async def pop_harness(**options: Any) -> AsyncIterator[PopHarness]:
         subscriptions = {"T": subscription_of("T", "*", None, version_ms=1)}
         await core_of(client).routes.get("T")
         counters = ConsumerCounters()
-        queues = PopAssignedQueues(core_of(client), config, subscriptions, counters)
+        recorder = DeliveryRecorder()
+        queues = PopAssignedQueues(core_of(client), config, subscriptions, counters, recorder)
         asked = cluster.brokers["broker-a"].asked
-        result = PopHarness(queues, broker, subscriptions, handlers, asked, counters)
-        queues.open(background, handlers, result.is_ready.append)
+        result = PopHarness(queues, broker, subscriptions, handlers, asked, counters, recorder.delivered)
+        queues.open(background, handlers)
         queues.assign("T", [QUEUE])
         yield result
         background.cancel_scope.cancel()

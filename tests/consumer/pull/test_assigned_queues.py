@@ -12,7 +12,7 @@ from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, Startin
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.queue_puller import PullFlag
-from rocketmq_py.consumer.settings import PushConsumerSettings
+from rocketmq_py.consumer.settings import FlowLimits, PushConsumerSettings
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.subscription import make_subscription
@@ -21,6 +21,23 @@ from tests.consumer.received import stored
 from tests.scripted import scripted_cluster
 
 QUEUE = MessageQueue("T", "broker-a", 0)
+SETTINGS = PushConsumerSettings(group="g")
+
+
+class Recorder:
+    """The owner of assigned queues. Records what they deliver."""
+
+    def __init__(self) -> None:
+        self.delivered: list[ProcessQueue] = []
+
+    def flow_limits(self, queues: int) -> FlowLimits:
+        return SETTINGS.flow_limits(queues)
+
+    def deliver(self, process_queue: ProcessQueue) -> None:
+        self.delivered.append(process_queue)
+
+    def discard(self, process_queue: ProcessQueue) -> None:
+        pass
 
 
 async def test_pending_pull_does_not_overwrite_the_last_commit(
@@ -58,19 +75,20 @@ async def test_pending_pull_does_not_overwrite_the_last_commit(
     ):
         await core_of(client).routes.get("T")
         offsets = RemoteOffsetStore(core_of(client), "g")
+        recorder = Recorder()
         queues = AssignedQueues(
             core_of(client),
-            PushConsumerSettings(group="g"),
+            SETTINGS,
             {"T": make_subscription("T", version_ms=0)},
             offsets,
+            recorder,
             starts=StartingOffsets(core_of(client), offsets, Position.earliest),
         )
-        delivered: list[ProcessQueue] = []
-        queues.open(nursery, delivered.append)
+        queues.open(nursery)
         await queues.assign("T", [QUEUE])
         while len(committing) < 2:
             await trio.sleep(0.001)
-        (process_queue,) = delivered
+        (process_queue,) = recorder.delivered
         process_queue.remove_all(process_queue.take_batch(4))
         await queues.leave()
         nursery.cancel_scope.cancel()

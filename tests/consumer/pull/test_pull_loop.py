@@ -51,11 +51,22 @@ class ScriptedBrokers:
         await trio.sleep_until(self.is_back_at)
 
 
+class RecordedRoutes:
+    """Counts the invalidations of routes."""
+
+    def __init__(self) -> None:
+        self.invalidated = 0
+
+    def invalidate(self, topic: str) -> None:
+        self.invalidated += 1
+
+
 class ScriptedClient:
     """The client of a ScriptedPuller."""
 
     def __init__(self) -> None:
         self.brokers = ScriptedBrokers()
+        self.routes = RecordedRoutes()
 
 
 class ScriptedPuller:
@@ -104,7 +115,7 @@ def answered(
 
 
 class LoopHarness:
-    """A pull loop and its collaborators."""
+    """A pull loop and its owner."""
 
     def __init__(
         self,
@@ -119,36 +130,46 @@ class LoopHarness:
         self.start = start
         self.start_errors: list[RocketMQError] = []
         self.delivered: list[ProcessQueue] = []
-        self.invalidated = 0
         self.set_back = 0
         self.may_commit = True
         self.counts = TopicCounters()
         self.limits = FlowLimits(count=3, size=100, span=10)
         self.loop = PullLoop(
             cast("QueuePuller", puller),
-            lambda: self.limits,
-            subscription=lambda: SubscriptionData(topic="T", sub_string="*"),
-            start=self.look_up_start,
-            may_commit=lambda: self.may_commit,
-            deliver=self.delivered.append,
-            invalidate_route=self.invalidate,
+            self,
+            subscription=SubscriptionData(topic="T", sub_string="*"),
             retry_log=self.retry_log,
             lock=lock,
             counts=self.counts,
-            on_set_back=self.count_set_back,
         )
 
-    async def look_up_start(self) -> int:
+    def limits_of(self, topic: str) -> FlowLimits:
+        return self.limits
+
+    def subscription_of(self, topic: str) -> SubscriptionData | None:
+        return None
+
+    async def start_offset(self, loop: PullLoop) -> int:
         await trio.lowlevel.checkpoint()
         if self.start_errors:
             raise self.start_errors.pop(0)
         return self.start
 
-    def count_set_back(self) -> None:
+    def may_commit_by_pull(self, queue: MessageQueue) -> bool:
+        return self.may_commit
+
+    def deliver(self, process_queue: ProcessQueue) -> None:
+        self.delivered.append(process_queue)
+
+    def discard(self, process_queue: ProcessQueue) -> None:
+        pass
+
+    def forget_committed(self, queue: MessageQueue) -> None:
         self.set_back += 1
 
-    def invalidate(self) -> None:
-        self.invalidated += 1
+    @property
+    def invalidated(self) -> int:
+        return self.puller.client.routes.invalidated
 
     @property
     def process_queue(self) -> ProcessQueue:
@@ -529,8 +550,8 @@ async def test_reset_takes_precedence_over_the_looked_up_offset(
     """The look-up had already been answered, so it could not be cancelled any more."""
 
     class Hasty(LoopHarness):
-        async def look_up_start(self) -> int:
-            self.loop.reset(9)
+        async def start_offset(self, loop: PullLoop) -> int:
+            loop.reset(9)
             return 3
 
     harness = Hasty(ScriptedPuller())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Final
+from collections.abc import Collection, Sequence
+from typing import Final, Protocol
 
 import trio
 
@@ -35,6 +35,26 @@ shorter, because each round asks for the members of all topics.
 """
 
 
+class RebalancerOwner(Protocol):
+    """The member whose queues a rebalancer assigns."""
+
+    def subscribed_topics(self) -> Collection[str]:
+        """Return the topics subscribed now."""
+
+    def assigned_topics(self) -> Collection[str]:
+        """Return the topics of which the member has queues now."""
+
+    async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
+        """Change the member's queues of a topic to these."""
+
+
+class PoppingMember(Protocol):
+    """The member whose popped queues a rebalancer assigns."""
+
+    def assign_popped(self, topic: str, queues: Collection[MessageQueue]) -> None:
+        """Change the queues of a topic that the member pops from to these."""
+
+
 class Rebalancer:
     """Computes this member's queues and assigns them. Java: ``RebalanceImpl``.
 
@@ -45,14 +65,11 @@ class Rebalancer:
     Args:
         client: sends the requests. Its client id is the member's.
         group: the consumer group.
+        owner: the member.
         allocate: chooses the member's queues of a topic, or leaves the choice to brokers (AllocateByBroker).
             None assigns all queues to every member.
         interval: seconds between two rounds.
-        topics: returns the topics subscribed now.
-        assigned: returns the topics of which the member has queues now.
-        assign: changes the member's queues of a topic to those that it is called with.
-        assign_popped: the same for the queues that the member pops from. Called only for topics whose queues
-            brokers assign. None if the member cannot pop.
+        popping: the member, called only for topics whose queues brokers assign. None if it cannot pop.
 
     Attributes:
         is_alone: whether the group had no other member when queues were last allocated. If brokers assign
@@ -63,13 +80,11 @@ class Rebalancer:
         self,
         client: ClientCore,
         group: str,
+        owner: RebalancerOwner,
         *,
         allocate: AllocateStrategy | None,
         interval: float,
-        topics: Callable[[], Collection[str]],
-        assigned: Callable[[], Collection[str]],
-        assign: Callable[[str, Collection[MessageQueue]], Awaitable[None]],
-        assign_popped: Callable[[str, Collection[MessageQueue]], None] | None = None,
+        popping: PoppingMember | None = None,
     ) -> None:
         self._client = client
         self._group = group
@@ -77,13 +92,11 @@ class Rebalancer:
         self._broker_assignments: BrokerAssignments | None = None
         if isinstance(allocate, AllocateByBroker):
             self._broker_assignments = BrokerAssignments(
-                client, group, allocate.strategy_name, can_pop=assign_popped is not None
+                client, group, allocate.strategy_name, can_pop=popping is not None
             )
         self._interval = interval
-        self._topics = topics
-        self._assigned = assigned
-        self._assign = assign
-        self._assign_popped = assign_popped
+        self._owner = owner
+        self._popping = popping
         self._wake_up = trio.Event()
         self._must_send_heartbeat = True
         self.is_alone: bool = True
@@ -105,7 +118,7 @@ class Rebalancer:
 
     def route_changed(self, route: Route) -> None:
         """Start a round now if the route is that of a subscribed topic."""
-        if route.topic in self._topics():
+        if route.topic in self._owner.subscribed_topics():
             self.announce()
 
     async def run(self) -> None:
@@ -121,7 +134,7 @@ class Rebalancer:
 
     async def _round(self) -> bool:
         """Rebalance all topics. Return whether the round was complete."""
-        topics = list(self._topics())
+        topics = list(self._owner.subscribed_topics())
         known = [topic for topic in topics if self._is_known(topic)]
         if 0 < len(known) < len(topics):
             routes = await self._routes_after_known(known, topics)
@@ -129,7 +142,7 @@ class Rebalancer:
             routes = await self._routes(topics)
         # Changes reported from here on start another round.
         self._wake_up = trio.Event()
-        if any(topic not in topics for topic in self._topics()):
+        if any(topic not in topics for topic in self._owner.subscribed_topics()):
             self._wake_up.set()
         if self._must_send_heartbeat and routes:
             # Sent before the members are queried, so that brokers list this one.
@@ -142,10 +155,11 @@ class Rebalancer:
             is_complete &= await self._rebalance(route, members)
         if self._has_all_queues:
             self.is_alone = all(self._has_all_queues)
-        for topic in [topic for topic in self._assigned() if topic not in self._topics()]:
-            await self._assign(topic, ())
-            if self._assign_popped is not None:
-                self._assign_popped(topic, ())
+        subscribed = self._owner.subscribed_topics()
+        for topic in [topic for topic in self._owner.assigned_topics() if topic not in subscribed]:
+            await self._owner.assign(topic, ())
+            if self._popping is not None:
+                self._popping.assign_popped(topic, ())
         return is_complete
 
     def _is_known(self, topic: str) -> bool:
@@ -197,20 +211,20 @@ class Rebalancer:
         """Assign the member's queues of one topic. Return False if they could not be determined."""
         topic = route.topic
         if not route.read_queues:
-            await self._assign(topic, ())
+            await self._owner.assign(topic, ())
             return False
         if self._allocate is None:
-            await self._assign(topic, route.read_queues)
+            await self._owner.assign(topic, route.read_queues)
             return True
         assignment = await self._choose(route, members, self._allocate)
         if assignment is None:
             return False
         # A queue that changes from pull to pop, or back, is revoked before it is assigned.
-        if self._assign_popped is not None and assignment.popped is not None and not assignment.popped:
-            self._assign_popped(topic, ())
-        await self._assign(topic, assignment.pulled)
-        if self._assign_popped is not None and assignment.popped:
-            self._assign_popped(topic, assignment.popped)
+        if self._popping is not None and assignment.popped is not None and not assignment.popped:
+            self._popping.assign_popped(topic, ())
+        await self._owner.assign(topic, assignment.pulled)
+        if self._popping is not None and assignment.popped:
+            self._popping.assign_popped(topic, assignment.popped)
         return True
 
     async def _choose(

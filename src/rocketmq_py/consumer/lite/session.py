@@ -209,19 +209,23 @@ class LiteSession:
         return PopLoop(
             queues,
             self._requests,
-            lambda: self._spec,
+            self,
+            spec=self._spec,
             hold=config.pull_hold,
             threshold=config.pop_threshold,
             max_reconsume_times=config.max_reconsume_times,
             acknowledger=self._acknowledger,
-            deliver=partial(self._deliver, queues),
-            invalidate_route=partial(self._client.routes.invalidate, queue.topic),
             retry_log=self._pop_logs.of(queue.broker_name),
         )
 
-    def _deliver(self, queues: LiteTopicQueues) -> None:
+    def spec_of(self, topic: str) -> PopSpec:
+        """Return the parameters of a pop."""
+        return self._spec
+
+    def deliver(self, process_queue: LiteTopicQueues) -> None:
+        """Dispatch the lite topics of a broker that have new messages."""
         assert self._dispatch is not None
-        for queue in queues.take_new():
+        for queue in process_queue.take_new():
             assert queue.lock is not None
             # A handler call for an earlier delivery of the lite topic may hold the lock. The queue is offered
             # again when it ends.

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import trio
 
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.concurrent_queries import query_lag
-from rocketmq_py.consumer.group.counters import ConsumerCounters
+from rocketmq_py.consumer.group.counters import CachedMessages, ConsumerCounters
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, StartingOffsets
+from rocketmq_py.consumer.group.statistics import QueueStatistics
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, filter_of
 from rocketmq_py.consumer.lite_pull.poll_buffer import PollBuffer
 from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerSettings
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.running_info import RunningInfo
 from rocketmq_py.consumer.settings import FlowLimits
@@ -79,12 +80,8 @@ class Assignment:
 
     Attributes:
         buffer: the messages that wait to be polled.
-        topics: returns the topics of the assigned queues.
-        restart_pull: restarts the pull requests for a topic.
+        pulled: the assigned queues.
         infos: the state of the queues for operators.
-        track_progress: see AssignedQueues.
-        statistics: see AssignedQueues.
-        cached: see AssignedQueues.
     """
 
     def __init__(
@@ -105,38 +102,32 @@ class Assignment:
         self._offsets = LitePullOffsetStore(client, config.group, auto_commit=config.auto_commit)
         self._starts = StartingOffsets(client, self._offsets, consume_from)
         self.buffer: PollBuffer = PollBuffer(hooks)
-        self._queues = AssignedQueues(
+        self.pulled: AssignedQueues = AssignedQueues(
             client,
             self._pull_config,
             subscriptions,
             self._offsets,
+            self,
             starts=self._starts,
-            limits=self._limits,
             counters=counters,
-            on_dropped=self.buffer.recount,
             listener=listener,
         )
         self._is_over_total = False
         self._is_replacing = False
         self._is_polling = False
-        self.topics: Callable[[], KeysView[str]] = self._queues.topics
-        self.restart_pull: Final = self._queues.restart_pull
-        self.track_progress: Final = self._queues.track_progress
-        self.statistics: Final = self._queues.statistics
-        self.cached: Final = self._queues.cached
-        self.infos: RunningInfo = RunningInfo(client, self._queues)
+        self.infos: RunningInfo = RunningInfo(client, self.pulled)
 
     def open(self, nursery: trio.Nursery) -> None:
         """Run the pull loops in ``nursery``."""
-        self._queues.open(nursery, self.buffer.add)
+        self.pulled.open(nursery)
 
     def assignment(self) -> list[MessageQueue]:
         """Return the assigned queues, sorted."""
-        return sorted(loop.queue for loop in self._queues)
+        return sorted(loop.queue for loop in self.pulled)
 
     async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
         """Change the assigned queues of a topic. Offsets of revoked queues are committed."""
-        await self._queues.assign(topic, queues)
+        await self.pulled.assign(topic, queues)
         self._resume_if_below_total()
 
     async def replace(
@@ -161,7 +152,7 @@ class Assignment:
                 self._pull_again(subscription.topic)
         self._is_replacing = True
         try:
-            for topic in {*self.topics(), *queues}:
+            for topic in {*self.pulled.topics(), *queues}:
                 await self.assign(topic, queues.get(topic, ()))
         finally:
             self._is_replacing = False
@@ -169,7 +160,7 @@ class Assignment:
     @property
     def is_leaving(self) -> bool:
         """Whether the consumer is closing and its AssignmentListener is being called."""
-        return self._queues.is_leaving
+        return self.pulled.is_leaving
 
     def check_assigned(self, queue: MessageQueue) -> None:
         """Raise NotAssignedError unless the queue is assigned."""
@@ -177,7 +168,7 @@ class Assignment:
 
     def pause(self, queues: Iterable[MessageQueue] | None, paused: bool) -> None:
         """Pause or resume pulling and polling these queues (None for all). Ignores unassigned queues."""
-        loops = list(self._queues) if queues is None else list(map(self._queues.find, set(queues)))
+        loops = list(self.pulled) if queues is None else list(map(self.pulled.find, set(queues)))
         for loop in loops:
             if loop is not None:
                 loop.pause(paused)
@@ -252,7 +243,7 @@ class Assignment:
         """
         if offsets is None:
             self.acknowledge()
-            safe = {loop.queue: loop.safe_offset for loop in self._queues}
+            safe = {loop.queue: loop.safe_offset for loop in self.pulled}
             offsets = {queue: offset for queue, offset in safe.items() if offset is not None}
         await self._offsets.commit_offsets(offsets)
 
@@ -261,8 +252,16 @@ class Assignment:
         await self._offsets.open()
         while True:
             await trio.sleep(self._config.commit_interval)
-            self._queues.record_offsets()
+            self.pulled.record_offsets()
             await self._offsets.commit()
+
+    def statistics(self) -> dict[MessageQueue, QueueStatistics]:
+        """Return the statistics of each assigned queue."""
+        return self.pulled.statistics()
+
+    def cached(self) -> Iterator[CachedMessages]:
+        """Yield the unacknowledged messages in memory of each queue. Any thread may call this."""
+        return self.pulled.cached()
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Ask the brokers for the group's lag in each assigned queue."""
@@ -270,25 +269,43 @@ class Assignment:
 
     async def leave(self) -> None:
         """Drop all queues. With ``auto_commit``, acknowledged messages are committed."""
-        await self._queues.leave()
+        await self.pulled.leave()
 
     def _pull_again(self, topic: str) -> None:
         """Restart the queues of a topic at their first unacknowledged message."""
-        for queue in self._queues.of_topic(topic):
-            loop = self._queues.find(queue)
+        for queue in self.pulled.of_topic(topic):
+            loop = self.pulled.find(queue)
             if loop is not None and loop.safe_offset is not None:
                 loop.reset(loop.safe_offset)
 
     def _loop_of(self, queue: MessageQueue) -> PullLoop:
-        loop = self._queues.find(queue)
+        loop = self.pulled.find(queue)
         if loop is None:
             raise NotAssignedError(
                 f"{queue_name(queue)} is not assigned to this consumer of group {self._config.group!r}"
             )
         return loop
 
-    def _limits(self, queues: int) -> FlowLimits:
-        """Return the limits of a queue of a topic with this number of queues."""
+    # The owner of the assigned queues and of the rebalancer
+
+    def subscribed_topics(self) -> Collection[str]:
+        """Return the topics subscribed now."""
+        return self._subscriptions.keys()
+
+    def assigned_topics(self) -> Collection[str]:
+        """Return the topics of which this member has queues now."""
+        return self.pulled.topics()
+
+    def deliver(self, process_queue: ProcessQueue) -> None:
+        """Let polls return the waiting messages of a queue."""
+        self.buffer.add(process_queue)
+
+    def discard(self, process_queue: ProcessQueue) -> None:
+        """Count the messages of a queue no more, because it was revoked or has moved."""
+        self.buffer.recount(process_queue)
+
+    def flow_limits(self, queues: int) -> FlowLimits:
+        """Return the limits of one queue of a topic of which this many queues are assigned."""
         limits = self._pull_config.flow_limits(queues)
         if self.buffer.total <= self._config.pull_threshold_for_all:
             return limits
@@ -299,5 +316,5 @@ class Assignment:
         """Resume the pull loops that paused because all queues together exceeded their limit."""
         if self._is_over_total and self.buffer.total <= self._config.pull_threshold_for_all:
             self._is_over_total = False
-            for loop in self._queues:
+            for loop in self.pulled:
                 loop.resume_if_space()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import trio
 
 from rocketmq_py.client.core import ClientCore
@@ -37,7 +35,6 @@ class LitePullSession:
 
     Attributes:
         queues: the assigned queues.
-        join: joins the group. See Membership.
     """
 
     def __init__(
@@ -67,11 +64,9 @@ class LitePullSession:
         self._rebalancer = Rebalancer(
             client,
             config.group,
+            self.queues,
             allocate=config.allocate,
             interval=config.rebalance_interval,
-            topics=subscriptions.keys,
-            assigned=self.queues.topics,
-            assign=self.queues.assign,
         )
         self._membership = Membership(
             client,
@@ -81,9 +76,12 @@ class LitePullSession:
             config.consume_from,
             members_changed=self._rebalancer.wake,
         )
-        self.join: Final = self._membership.join
         self._stopping = trio.Event()
         self._ended: trio.Event | None = None
+
+    def join(self) -> None:
+        """Join the group. See Membership."""
+        self._membership.join()
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Pull, rebalance and commit until :meth:`leave` is called or the task is cancelled.
@@ -102,7 +100,7 @@ class LitePullSession:
                 nursery.start_soon(self._membership.keep_comparing_subscriptions)
                 nursery.start_soon(self._check_sql_filters)
                 nursery.start_soon(self.queues.commit_periodically)
-                nursery.start_soon(self.queues.track_progress)
+                nursery.start_soon(self.queues.pulled.track_progress)
                 operator_requests = OperatorRequests(
                     self._client,
                     self._config.group,
@@ -117,7 +115,7 @@ class LitePullSession:
                     nursery=nursery,
                     queues=self.queues.infos.infos,
                     offsets=self.queues.infos.offsets,
-                    pull_again=self.queues.restart_pull,
+                    pull_again=self.queues.pulled.restart_pull,
                 )
                 with operator_requests.serve():
                     task_status.started()
@@ -143,7 +141,7 @@ class LitePullSession:
 
     def subscription_changed(self, topic: str) -> None:
         """Apply a changed subscription: restart its pull requests, send a heartbeat and rebalance."""
-        self.queues.restart_pull(topic)
+        self.queues.pulled.restart_pull(topic)
         self._rebalancer.announce()
 
     async def leave(self) -> None:

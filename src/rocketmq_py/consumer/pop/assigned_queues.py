@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, KeysView, Mapping
-from functools import partial
-from typing import Final
+from collections.abc import Collection, Iterator, KeysView, Mapping, Set
+from typing import Final, Protocol
 
 import trio
 
@@ -28,6 +27,13 @@ from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
 logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
+class PopAssignedQueuesOwner(Protocol):
+    """The consumer that processes the popped messages."""
+
+    def deliver(self, process_queue: PopProcessQueue) -> None:
+        """Dispatch the waiting messages of a PopProcessQueue."""
+
+
 class PopAssignedQueues:
     """The pop loops of a member, one for each assigned queue or broker.
 
@@ -38,11 +44,10 @@ class PopAssignedQueues:
         config: the consumer's settings.
         subscriptions: the current subscriptions by topic.
         counters: the counters of the topics.
+        owner: processes the messages.
 
     Attributes:
         acknowledger: reports the outcomes of popped messages to the brokers.
-        topics: returns the topics that are popped.
-        pause: pauses or resumes queues, see LoopTable.
     """
 
     def __init__(
@@ -51,8 +56,10 @@ class PopAssignedQueues:
         config: PushConsumerSettings,
         subscriptions: Mapping[str, SubscriptionData],
         counters: ConsumerCounters,
+        owner: PopAssignedQueuesOwner,
     ) -> None:
         self._client = client
+        self._owner = owner
         self._config = config
         self._subscriptions = subscriptions
         self._counters = counters
@@ -63,23 +70,22 @@ class PopAssignedQueues:
         self._loops: LoopTable[PopLoop[PopProcessQueue]] = LoopTable()
         self._retry_logs = RetryLogs(logger, "pop", "broker", group=config.group)
         self._nursery: trio.Nursery
-        self._deliver: Callable[[PopProcessQueue], None]
-        self.topics: Callable[[], KeysView[str]] = self._loops.topics
-        self.pause: Final = self._loops.pause
 
-    def open(
-        self, nursery: trio.Nursery, handlers: trio.Nursery, deliver: Callable[[PopProcessQueue], None]
-    ) -> None:
-        """Run loops in ``nursery`` and acknowledgements in ``handlers``.
-
-        ``deliver`` dispatches the messages of a PopProcessQueue.
-        """
+    def open(self, nursery: trio.Nursery, handlers: trio.Nursery) -> None:
+        """Run loops in ``nursery`` and acknowledgements in ``handlers``."""
         self._nursery = nursery
-        self._deliver = deliver
         self.acknowledger.open(handlers)
 
     def __iter__(self) -> Iterator[PopLoop[PopProcessQueue]]:
         return iter(self._loops)
+
+    def topics(self) -> KeysView[str]:
+        """Return the topics that are popped."""
+        return self._loops.topics()
+
+    def pause(self, paused: bool, queues: Set[MessageQueue] | None = None) -> None:
+        """Pause or resume popping these queues, or with None all queues, including those assigned later."""
+        self._loops.pause(paused, queues)
 
     def cached(self) -> Iterator[CachedMessages]:
         """Yield the unacknowledged messages in memory of each queue. Any thread may call this."""
@@ -158,23 +164,36 @@ class PopAssignedQueues:
 
     def _make_loop(self, queue: MessageQueue) -> PopLoop[PopProcessQueue]:
         config = self._config
-        subscribed = self._subscriptions[queue.topic]
-        first = config.consume_from == Position.earliest
         process_queue = PopProcessQueue(queue, self._counters.of(queue.topic), self.acknowledger.acknowledge)
         return PopLoop(
             process_queue,
             self._requests,
-            lambda: PopSpec(
-                self._subscriptions.get(queue.topic, subscribed),
-                config.pop_batch_nums,
-                config.invisible,
-                INIT_FROM_MIN if first else INIT_FROM_MAX,
-            ),
+            self,
+            spec=self._spec(self._subscriptions[queue.topic]),
             hold=config.pull_hold,
             threshold=config.pop_threshold,
             max_reconsume_times=config.reconsume_limit,
             acknowledger=self.acknowledger,
-            deliver=partial(self._deliver, process_queue),
-            invalidate_route=partial(self._client.routes.invalidate, queue.topic),
             retry_log=self._retry_logs.of(queue.broker_name),
         )
+
+    def _spec(self, subscription: SubscriptionData) -> PopSpec:
+        config = self._config
+        first = config.consume_from == Position.earliest
+        return PopSpec(
+            subscription,
+            config.pop_batch_nums,
+            config.invisible,
+            INIT_FROM_MIN if first else INIT_FROM_MAX,
+        )
+
+    # The owner of the pop loops
+
+    def spec_of(self, topic: str) -> PopSpec | None:
+        """Return the current parameters of a pop. None after the subscription has ended."""
+        subscription = self._subscriptions.get(topic)
+        return None if subscription is None else self._spec(subscription)
+
+    def deliver(self, process_queue: PopProcessQueue) -> None:
+        """Dispatch the waiting messages of a PopProcessQueue."""
+        self._owner.deliver(process_queue)

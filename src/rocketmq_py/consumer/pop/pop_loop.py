@@ -42,6 +42,17 @@ class PopBuffer(Protocol):
 
 
 Buffer = TypeVar("Buffer", bound=PopBuffer)
+DeliveredBuffer = TypeVar("DeliveredBuffer", bound=PopBuffer, contravariant=True)
+
+
+class PopLoopOwner(Protocol[DeliveredBuffer]):
+    """The member of a group to which the popped queue is assigned."""
+
+    def spec_of(self, topic: str) -> PopSpec | None:
+        """Return the current parameters of a pop. None after the subscription has ended."""
+
+    def deliver(self, process_queue: DeliveredBuffer) -> None:
+        """Dispatch the waiting messages of a buffer."""
 
 
 class PopLoop(Generic[Buffer]):
@@ -50,13 +61,12 @@ class PopLoop(Generic[Buffer]):
     Args:
         process_queue: the buffer for popped messages.
         requests: sends the pops.
-        spec: returns the current parameters of a pop.
+        owner: the member.
+        spec: the parameters of a pop, used once the owner has none any more.
         hold: seconds that the broker may hold a pop until messages arrive.
         threshold: the number of unacknowledged messages above which the loop waits.
         max_reconsume_times: redeliveries after which a message becomes a dead letter.
         acknowledger: acknowledges the messages that are not dispatched.
-        deliver: dispatches the messages in ``process_queue``.
-        invalidate_route: called when an error shows that the topic's route is out of date.
         retry_log: logs failures. The loops of a broker share it.
 
     Attributes:
@@ -70,14 +80,13 @@ class PopLoop(Generic[Buffer]):
         self,
         process_queue: Buffer,
         requests: PopRequests,
-        spec: Callable[[], PopSpec],
+        owner: PopLoopOwner[Buffer],
         *,
+        spec: PopSpec,
         hold: float,
         threshold: int,
         max_reconsume_times: int,
         acknowledger: PopAcknowledger,
-        deliver: Callable[[], None],
-        invalidate_route: Callable[[], None],
         retry_log: RetryLog,
     ) -> None:
         self.queue: MessageQueue = process_queue.queue
@@ -85,13 +94,13 @@ class PopLoop(Generic[Buffer]):
         self.pulled_at: float = -math.inf
         self.dropped: bool = False
         self._requests = requests
+        self._owner = owner
         self._spec = spec
         self._hold = hold
         self._threshold = threshold
         self._max_reconsume_times = max_reconsume_times
         self._acknowledger = acknowledger
-        self._deliver = deliver
-        self._retry = PullRetry(requests.client, self.queue, retry_log, invalidate_route)
+        self._retry = PullRetry(requests.client, self.queue, retry_log)
         self._changed = trio.lowlevel.ParkingLot()
         self._pause = trio.CancelScope()
 
@@ -134,7 +143,7 @@ class PopLoop(Generic[Buffer]):
 
     async def _pop(self) -> PullState:
         """Pop once. Return the state that decides when the next pop follows."""
-        spec = self._spec()
+        spec = self._owner.spec_of(self.queue.topic) or self._spec
         self.pulled_at = trio.current_time()
         try:
             popped = await self._requests.pop_or_release(
@@ -160,4 +169,4 @@ class PopLoop(Generic[Buffer]):
             self._acknowledger.send_to_dead_letters(message)
         if classified.deliverable:
             self.process_queue.put(classified.deliverable, until)
-            self._deliver()
+            self._owner.deliver(self.process_queue)

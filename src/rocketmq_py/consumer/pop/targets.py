@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from functools import partial
 from typing import Final, NamedTuple
 
 from rocketmq_py.client.core import ClientCore
@@ -93,7 +92,6 @@ class PopTargets:
                 self._client,
                 MessageQueue(target.topic, target.broker_name, ALL_QUEUES),
                 self._broker_logs.of(target.broker_name),
-                partial(self._client.routes.invalidate, target.topic),
                 pause=SHARED_HOLD_SECONDS,
             )
         retry.failed(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterator, KeysView, Mapping
+from collections.abc import Collection, Iterator, KeysView, Mapping, Set
 from functools import partial
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary
@@ -31,6 +31,19 @@ from rocketmq_py.remoting.nurseries import open_nursery
 logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
+class AssignedQueuesOwner(Protocol):
+    """The consumer that processes the messages of the assigned queues."""
+
+    def flow_limits(self, queues: int) -> FlowLimits:
+        """Return the limits of one queue of a topic of which this many queues are assigned."""
+
+    def deliver(self, process_queue: ProcessQueue) -> None:
+        """Dispatch the waiting messages of a ProcessQueue."""
+
+    def discard(self, process_queue: ProcessQueue) -> None:
+        """Forget a ProcessQueue, which is not used any more."""
+
+
 class QueueMoves(Protocol):
     """Finishes with revoked queues. Only for queues without locks."""
 
@@ -50,21 +63,15 @@ class AssignedQueues:
         config: the consumer's settings.
         subscriptions: the subscriptions by topic. They may change.
         offsets: the offset store.
+        owner: processes the messages.
         starts: looks up the offset at which to start in a queue.
-        limits: returns the flow-control limits of a queue, given the number of assigned queues of its topic.
-            None uses the settings.
         counters: the counters of the topics. None for own counters.
-        on_dropped: called with a ProcessQueue that is not used any more.
         listener: called when queues are assigned or revoked. None for no listener.
         moves: finishes with revoked queues that have no locks. None commits them at once.
 
     Attributes:
         takeover_seconds: how long a new loop waits for the commits of the queue's previous owner.
         is_leaving: whether :meth:`leave` is calling the listener.
-        topics: returns the topics that have assigned queues.
-        pause: pauses or resumes queues, see LoopTable.
-        find: returns the loop of a queue, or None if the queue is not assigned.
-        keep_locks: renews the locks of ordered queues until cancelled.
     """
 
     def __init__(
@@ -73,11 +80,10 @@ class AssignedQueues:
         config: PushConsumerSettings,
         subscriptions: Mapping[str, SubscriptionData],
         offsets: OffsetStore,
+        owner: AssignedQueuesOwner,
         *,
         starts: StartingOffsets,
-        limits: Callable[[int], FlowLimits] | None = None,
         counters: ConsumerCounters | None = None,
-        on_dropped: Callable[[ProcessQueue], None] | None = None,
         listener: AssignmentListener | None = None,
         moves: QueueMoves | None = None,
     ) -> None:
@@ -87,13 +93,11 @@ class AssignedQueues:
         self._offsets = offsets
         self._counters = counters or ConsumerCounters()
         self._starts = starts
-        self._on_dropped = on_dropped
+        self._owner = owner
         self._listener = listener
         self._moves = moves
         self.takeover_seconds: float = 0.0
-        self._limits = limits or config.flow_limits
         self._nursery: trio.Nursery
-        self._deliver: Callable[[ProcessQueue], None]
         self._loops: LoopTable[PullLoop] = LoopTable()
         self._retry_logs = RetryLogs(logger, "pull", "broker", group=config.group)
         # The number of processed messages of each loop at the last sample, and when it last changed.
@@ -103,18 +107,29 @@ class AssignedQueues:
         self._releasing: dict[MessageQueue, PullLoop] = {}
         self._released = trio.lowlevel.ParkingLot()
         self.is_leaving: bool = False
-        self.topics: Callable[[], KeysView[str]] = self._loops.topics
-        self.pause: Final = self._loops.pause
-        self.find: Final = self._loops.find
-        self.keep_locks: Final = self._locks.run
 
-    def open(self, nursery: trio.Nursery, deliver: Callable[[ProcessQueue], None]) -> None:
-        """Run loops in ``nursery``. ``deliver`` dispatches the messages of a ProcessQueue."""
+    def open(self, nursery: trio.Nursery) -> None:
+        """Run loops in ``nursery``."""
         self._nursery = nursery
-        self._deliver = deliver
+
+    async def keep_locks(self) -> None:
+        """Renew the locks of ordered queues, until cancelled."""
+        await self._locks.run()
 
     def __iter__(self) -> Iterator[PullLoop]:
         return iter(self._loops)
+
+    def topics(self) -> KeysView[str]:
+        """Return the topics that have assigned queues."""
+        return self._loops.topics()
+
+    def find(self, queue: MessageQueue) -> PullLoop | None:
+        """Return the loop of a queue, or None if the queue is not assigned."""
+        return self._loops.find(queue)
+
+    def pause(self, paused: bool, queues: Set[MessageQueue] | None = None) -> None:
+        """Pause or resume pulling these queues, or with None all queues, including those assigned later."""
+        self._loops.pause(paused, queues)
 
     def restart_pull(self, topic: str) -> None:
         """Restart the pulls of a topic, because they carry an outdated subscription."""
@@ -301,9 +316,6 @@ class AssignedQueues:
         elif limits_change:
             loop.resume_if_space()
 
-    def _limits_of(self, topic: str) -> FlowLimits:
-        return self._limits(self._loops.count_of(topic) or 1)
-
     async def _commit_or_release(self, loops: Collection[PullLoop]) -> None:
         """Commit the offsets of revoked queues. Ordered queues follow in the background, with their locks."""
         for loop in loops:
@@ -338,11 +350,7 @@ class AssignedQueues:
 
     def _make_loop(self, queue: MessageQueue) -> PullLoop:
         config, client = self._config, self._client
-        subscribed = self._subscriptions[queue.topic]
         lock: QueueLock | None = None
-        start: Callable[[], Awaitable[int]] = partial(
-            self._start_from, queue, trio.current_time() + self.takeover_seconds
-        )
         if config.orderly:
             lock = QueueLock(
                 queue,
@@ -351,7 +359,6 @@ class AssignedQueues:
                 interval=config.lock_interval,
                 max_live_time=config.lock_max_live_time,
             )
-            start = partial(self._start_in_order, lock)
         loop = PullLoop(
             QueuePuller(
                 client,
@@ -361,35 +368,58 @@ class AssignedQueues:
                 hold=config.pull_hold,
                 timeout=config.pull_timeout,
             ),
-            partial(self._limits_of, queue.topic),
-            subscription=lambda: self._subscriptions.get(queue.topic, subscribed),
-            start=start,
-            may_commit=partial(self._offsets.may_commit_by_pull, queue),
-            deliver=self._deliver,
-            invalidate_route=partial(client.routes.invalidate, queue.topic),
+            self,
+            subscription=self._subscriptions[queue.topic],
             retry_log=self._retry_logs.of(queue.broker_name),
             lock=lock,
             counts=self._counters.of(queue.topic),
-            on_set_back=partial(self._offsets.forget, queue),
-            on_dropped=self._on_dropped,
+            not_before=trio.current_time() + self.takeover_seconds,
         )
         if lock is not None:
             lock.on_lost = partial(self._on_lock_lost, loop)
             lock.on_acquired = partial(self._on_lock_acquired, loop)
         return loop
 
-    async def _start_from(self, queue: MessageQueue, taken_over_at: float) -> int:
-        """Return the first offset, when the previous owner of the queue has committed."""
-        await trio.sleep_until(taken_over_at)
-        return await self._starts.of(queue)
+    # The owner of the pull loops
 
-    async def _start_in_order(self, lock: QueueLock) -> int:
-        """Wait for the lock, and for the last call of an earlier loop. Return the first offset."""
-        while lock.queue in self._releasing:
-            await self._released.park()
-        if not lock.is_held:
-            await self._locks.acquire(lock)
-        return await self._starts.of(lock.queue)
+    def limits_of(self, topic: str) -> FlowLimits:
+        """Return the current flow-control limits of a queue of the topic."""
+        return self._owner.flow_limits(self._loops.count_of(topic) or 1)
+
+    def subscription_of(self, topic: str) -> SubscriptionData | None:
+        """Return the current subscription to a topic. None after it has ended."""
+        return self._subscriptions.get(topic)
+
+    async def start_offset(self, loop: PullLoop) -> int:
+        """Return the first offset of a loop, when the previous owner of its queue has committed.
+
+        An ordered queue waits for its lock, and for the last call of an earlier loop.
+        """
+        lock = loop.lock
+        if lock is None:
+            await trio.sleep_until(loop.not_before)
+        else:
+            while lock.queue in self._releasing:
+                await self._released.park()
+            if not lock.is_held:
+                await self._locks.acquire(lock)
+        return await self._starts.of(loop.queue)
+
+    def may_commit_by_pull(self, queue: MessageQueue) -> bool:
+        """Return whether a pull may carry the offset to commit."""
+        return self._offsets.may_commit_by_pull(queue)
+
+    def deliver(self, process_queue: ProcessQueue) -> None:
+        """Dispatch the waiting messages of a ProcessQueue."""
+        self._owner.deliver(process_queue)
+
+    def discard(self, process_queue: ProcessQueue) -> None:
+        """Forget a ProcessQueue, which is not used any more."""
+        self._owner.discard(process_queue)
+
+    def forget_committed(self, queue: MessageQueue) -> None:
+        """Forget the committed offset: the broker has reset the queue to a lower one."""
+        self._offsets.forget(queue)
 
     def _on_lock_lost(self, loop: PullLoop) -> None:
         """Drop the pulled messages and the recorded offset: another member may have committed since."""
@@ -399,4 +429,4 @@ class AssignedQueues:
 
     def _on_lock_acquired(self, loop: PullLoop) -> None:
         if loop.process_queue is not None:
-            self._deliver(loop.process_queue)
+            self._owner.deliver(loop.process_queue)

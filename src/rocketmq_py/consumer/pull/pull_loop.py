@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -30,26 +30,46 @@ from rocketmq_py.protocol.bodies import SubscriptionData
 logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
+class PullLoopOwner(Protocol):
+    """The member of a group whose queue a loop pulls."""
+
+    def limits_of(self, topic: str) -> FlowLimits:
+        """Return the current flow-control limits of a queue of the topic."""
+
+    def subscription_of(self, topic: str) -> SubscriptionData | None:
+        """Return the current subscription to a topic. None after it has ended."""
+
+    async def start_offset(self, loop: PullLoop) -> int:
+        """Look up the offset at which a loop starts, when it may start."""
+
+    def may_commit_by_pull(self, queue: MessageQueue) -> bool:
+        """Return whether a pull may carry the offset to commit."""
+
+    def deliver(self, process_queue: ProcessQueue) -> None:
+        """Dispatch the waiting messages of a ProcessQueue."""
+
+    def discard(self, process_queue: ProcessQueue) -> None:
+        """Forget a ProcessQueue, which is not used any more."""
+
+    def forget_committed(self, queue: MessageQueue) -> None:
+        """Forget the committed offset: the broker has reset the queue to a lower one."""
+
+
 class PullLoop:
     """Pulls one queue while it is assigned to this member. Java: ``PullRequest``, ``PullMessageService``.
 
     Args:
         puller: sends the pulls.
-        limits: returns the current flow-control limits.
-        subscription: returns the current subscription to the topic.
-        start: looks up the offset at which to start.
-        may_commit: returns whether a pull may carry the offset to commit.
-        deliver: dispatches the messages of a ProcessQueue.
-        invalidate_route: called when an error shows that the topic's route is out of date.
+        owner: the member to which the queue is assigned.
+        subscription: the subscription to the topic, used once the owner has none any more.
         retry_log: logs failures. The loops of a broker share it.
         lock: the queue's lock, for ordered consumers. None for all others.
         counts: the counters of the topic.
-        on_set_back: called when the broker has reset the queue to a lower offset, which makes the known
-            committed offset invalid.
-        on_dropped: called with a ProcessQueue that is not used any more.
+        not_before: the time on trio's clock before which the owner does not let the loop start.
 
     Attributes:
         queue: the queue.
+        not_before: see above.
         pulled_at: the time of the last pull on trio's clock. -inf before the first one.
         lock: see above.
         process_queue: the pulled messages. None until the start offset is known.
@@ -61,40 +81,30 @@ class PullLoop:
     def __init__(
         self,
         puller: QueuePuller,
-        limits: Callable[[], FlowLimits],
+        owner: PullLoopOwner,
         *,
-        subscription: Callable[[], SubscriptionData],
-        start: Callable[[], Awaitable[int]],
-        may_commit: Callable[[], bool],
-        deliver: Callable[[ProcessQueue], None],
-        invalidate_route: Callable[[], None],
+        subscription: SubscriptionData,
         retry_log: RetryLog,
         lock: QueueLock | None = None,
         counts: TopicCounters | None = None,
-        on_set_back: Callable[[], None] = lambda: None,
-        on_dropped: Callable[[ProcessQueue], None] | None = None,
+        not_before: float = -math.inf,
     ) -> None:
         self.queue: MessageQueue = puller.queue
+        self.not_before = not_before
         self.lock = lock
         self.process_queue: ProcessQueue | None = None
         self.flow: PullState = PullState.STARTING
         self.end: int | None = None
         self.committing: int | None = None
         self.pulled_at: float = -math.inf
-        self._on_set_back = on_set_back
-        self._on_dropped = on_dropped
         self._puller = puller
-        self._limits = limits
+        self._owner = owner
         self._subscription = subscription
-        self._start = start
-        self._may_commit = may_commit
-        self._deliver = deliver
         self._is_retry = self.queue.topic.startswith(RETRY_PREFIX)
         self._retry = PullRetry(
             puller.client,
             self.queue,
             retry_log,
-            invalidate_route,
             # Brokers create a group's retry topic when the group first contacts them.
             is_quiet=self._is_retry,
         )
@@ -117,7 +127,7 @@ class PullLoop:
         """Look up the start offset, or pull once, or wait until flow control allows a pull."""
         try:
             process_queue = await self._begin() if self.process_queue is None else self.process_queue
-            self.flow = flow_state(process_queue, self._limits())
+            self.flow = self._flow_of(process_queue)
             if self.flow is PullState.PULLING:
                 pulled = await self._pull(process_queue)
                 if process_queue is self.process_queue:
@@ -133,7 +143,7 @@ class PullLoop:
             await self._retry.wait(self.flow)
 
     async def _begin(self) -> ProcessQueue:
-        offset = await self._start()
+        offset = await self._owner.start_offset(self)
         # reset() may have been called in the meantime and takes precedence.
         if self.process_queue is not None:
             return self.process_queue
@@ -168,8 +178,7 @@ class PullLoop:
     def _drop_process_queue(self) -> None:
         if self.process_queue is not None:
             self.process_queue.dropped = True
-            if self._on_dropped is not None:
-                self._on_dropped(self.process_queue)
+            self._owner.discard(self.process_queue)
 
     @property
     def safe_offset(self) -> int | None:
@@ -188,7 +197,10 @@ class PullLoop:
         """The state of the loop, including changes that it will notice after the current pull."""
         if self.process_queue is None or self.flow in RETRY_DELAYS:
             return self.flow
-        return flow_state(self.process_queue, self._limits())
+        return self._flow_of(self.process_queue)
+
+    def _flow_of(self, process_queue: ProcessQueue) -> PullState:
+        return flow_state(process_queue, self._owner.limits_of(self.queue.topic))
 
     def pause(self, paused: bool) -> None:
         """Pause or resume pulling. Pulled messages are still processed."""
@@ -208,10 +220,11 @@ class PullLoop:
     async def _pull(self, process_queue: ProcessQueue) -> PulledMessages:
         self.pulled_at = trio.current_time()
         # As in Java, pulls do not commit offset 0.
-        commit = (self.safe_offset or None) if self._may_commit() else None
+        commit = (self.safe_offset or None) if self._owner.may_commit_by_pull(self.queue) else None
         if commit is not None:
             self.committing = commit
-        pulled = await self._puller.pull(process_queue.next_offset, self._subscription(), commit=commit)
+        subscription = self._owner.subscription_of(self.queue.topic) or self._subscription
+        pulled = await self._puller.pull(process_queue.next_offset, subscription, commit=commit)
         self.committing = None
         self.end = pulled.max_offset
         if pulled.messages:
@@ -228,14 +241,14 @@ class PullLoop:
         requested = process_queue.next_offset
         offset, flow = self._retry.next_step(requested, self.pulled_at, pulled)
         if offset < requested:
-            self._on_set_back()
+            self._owner.forget_committed(self.queue)
             self._start_at(offset)  # the buffered offsets belong to other messages now
         elif pulled.messages and offset > requested:
             messages = self._with_original_topics(pulled.messages) if self._is_retry else pulled.messages
             process_queue.put(messages, offset)
             if self._counts.meter is not None:
                 self._note_arrival(process_queue, messages)
-            self._deliver(process_queue)
+            self._owner.deliver(process_queue)
         else:
             process_queue.put((), offset)
         return flow
@@ -259,7 +272,7 @@ class PullLoop:
     def resume_if_space(self) -> None:
         """Resume pulling if flow control allows it, after messages were removed or the limits changed."""
         process_queue = self.process_queue
-        if process_queue is not None and flow_state(process_queue, self._limits()) is PullState.PULLING:
+        if process_queue is not None and self._flow_of(process_queue) is PullState.PULLING:
             self._changed.unpark_all()
 
     def _with_original_topics(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -66,7 +66,6 @@ class PullRetry:
         client: the client that pulls.
         queue: the queue.
         log: logs failures. The loops of a broker share it.
-        invalidate_route: called when an error shows that the topic's route is out of date.
         is_quiet: whether failures are expected and only logged at DEBUG.
         pause: seconds until the next try, for log lines.
     """
@@ -76,7 +75,6 @@ class PullRetry:
         client: ClientCore,
         queue: MessageQueue,
         log: RetryLog,
-        invalidate_route: Callable[[], None],
         *,
         is_quiet: bool = False,
         pause: float = RETRY_DELAYS[PullState.FAILED],
@@ -89,7 +87,6 @@ class PullRetry:
             "queue": queue.queue_id,
         }
         self._log = log
-        self._invalidate_route = invalidate_route
         self._is_quiet = is_quiet
         self._pause = pause
         self._has_failed = False
@@ -103,7 +100,7 @@ class PullRetry:
         """Record a failure. Return the next state. :meth:`wait` waits until the next pull."""
         self._waits_for_broker = error.not_reached or isinstance(error, ConnectionLostError)
         if error.invalidates_route:
-            self._invalidate_route()
+            self._client.routes.invalidate(self._queue.topic)
         if isinstance(error, FlowControlError):
             self._refusals += 1
             self._busy_log = self._busy_log or RepeatedLog(logger)
@@ -251,7 +248,7 @@ class BoundedRetry:
         has_gaps: see LossCheck.
 
     Attributes:
-        found, gap: the methods of a LossCheck.
+        loss: decides whether missing messages are lost.
     """
 
     def __init__(
@@ -268,9 +265,7 @@ class BoundedRetry:
         self._retry = retry
         self._retry_timeout = retry_timeout
         self._failing_since: float | None = None
-        loss = LossCheck(puller, has_gaps=has_gaps)
-        self.found: Final = loss.found
-        self.gap: Final = loss.gap
+        self.loss: LossCheck = LossCheck(puller, has_gaps=has_gaps)
 
     async def queue_is_gone(self, error: RocketMQError) -> bool:
         """Return True if an error means that the queue was deleted. Otherwise wait until the next try.

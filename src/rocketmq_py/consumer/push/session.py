@@ -24,6 +24,7 @@ from rocketmq_py.consumer.group.subscriptions import Subscriptions, pop_retry_to
 from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
+from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.pull.running_info import RunningInfo
 from rocketmq_py.consumer.push.base_dispatch import Dispatch
 from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
@@ -34,7 +35,7 @@ from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.consumer.push.queue_moves import TAKEOVER_SECONDS, QueueMoves
 from rocketmq_py.consumer.push.send_back import SendBack
 from rocketmq_py.consumer.read.queue_range import exact_offset_of
-from rocketmq_py.consumer.settings import PushConsumerSettings
+from rocketmq_py.consumer.settings import FlowLimits, PushConsumerSettings
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import RETRY_PREFIX
@@ -92,23 +93,22 @@ class Session:
             config,
             subscriptions,
             self._offsets,
+            self,
             starts=StartingOffsets(client, self._offsets, consume_from),
             counters=self._counters,
             listener=listener,
             moves=moves,
         )
-        self._popped = PopAssignedQueues(client, config, subscriptions, counters)
+        self._popped = PopAssignedQueues(client, config, subscriptions, counters, self)
         self._dispatch: Dispatch[Any] | None = None
         self.rebalancer: Rebalancer = Rebalancer(
             client,
             config.group,
+            self,
             allocate=None if config.broadcasting else config.allocate,
             interval=config.rebalance_interval,
-            topics=subscriptions.keys,
-            assigned=lambda: {*self._queues.topics(), *self._popped.topics()},
-            assign=self._assign,
             # Ordered consumers never pop: Java's client pops messages then and dispatches none of them.
-            assign_popped=None if config.orderly else self._assign_popped,
+            popping=None if config.orderly else self,
         )
         self._membership = Membership(
             client,
@@ -218,8 +218,8 @@ class Session:
             dispatch = self._dispatch = self._open_dispatch(handlers, invoker)
             handlers.start_soon(self._queues.keep_locks)
             async with open_nursery() as background:
-                self._queues.open(background, dispatch.offer)
-                self._popped.open(background, handlers, dispatch.offer)
+                self._queues.open(background)
+                self._popped.open(background, handlers)
                 background.start_soon(self.rebalancer.run)
                 background.start_soon(self._membership.keep_comparing_subscriptions)
                 background.start_soon(self._subscriptions.keep_checking_filters)
@@ -293,7 +293,30 @@ class Session:
         if isinstance(message, PoppedMessage):
             self._popped.acknowledger.acknowledge(message)
 
-    async def _assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
+    # The owner of the assigned queues and of the rebalancer
+
+    def flow_limits(self, queues: int) -> FlowLimits:
+        """Return the limits of one queue of a topic of which this many queues are assigned."""
+        return self._config.flow_limits(queues)
+
+    def deliver(self, process_queue: MessageBuffer) -> None:
+        """Dispatch the waiting messages of a queue."""
+        assert self._dispatch is not None
+        self._dispatch.offer(process_queue)
+
+    def discard(self, process_queue: MessageBuffer) -> None:
+        """Do nothing: handlers drop a revoked queue themselves."""
+
+    def subscribed_topics(self) -> Collection[str]:
+        """Return the topics subscribed now."""
+        return self._subscriptions.keys()
+
+    def assigned_topics(self) -> Collection[str]:
+        """Return the topics of which this member has queues now."""
+        return {*self._queues.topics(), *self._popped.topics()}
+
+    async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
+        """Change the pulled queues of a topic to these."""
         if self._moves is not None and not self.rebalancer.is_alone:
             self._queues.takeover_seconds = TAKEOVER_SECONDS
         await self._queues.assign(topic, queues)
@@ -309,7 +332,7 @@ class Session:
             await self._queues.hand_over(nursery)
             await self._membership.leave()
 
-    def _assign_popped(self, topic: str, queues: Collection[MessageQueue]) -> None:
+    def assign_popped(self, topic: str, queues: Collection[MessageQueue]) -> None:
         """Pop from these queues. If there are none, pull the topic's pop retry topic."""
         if not topic.startswith(RETRY_PREFIX):
             retries = pop_retry_topic_of(topic, self._config.group, self._client.namespace)

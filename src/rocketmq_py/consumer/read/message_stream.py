@@ -6,7 +6,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Final, Self, TypeAlias
 
 import trio
@@ -210,8 +209,7 @@ class MessageStream(MessageIterator, Lifespan):
             hold=HOLD_SECONDS if end is None else 0.0,
             timeout=TIMEOUT_SECONDS,
         )
-        invalidate_route = partial(self._client.routes.invalidate, queue.topic)
-        retry = PullRetry(self._client, queue, self._retry_log, invalidate_route)
+        retry = PullRetry(self._client, queue, self._retry_log)
         with scope, send:
             try:
                 if end is None:
@@ -262,10 +260,10 @@ class MessageStream(MessageIterator, Lifespan):
                 bounded.answered()
                 await self._send_messages(send, pulled, offset, end)
                 if pulled.status is PullStatus.FOUND and pulled.next_offset > offset:
-                    bounded.found()
+                    bounded.loss.found()
                     offset = pulled.next_offset
                     continue
-                gap = await bounded.gap(offset, end, pulled)
+                gap = await bounded.loss.gap(offset, end, pulled)
             if gap is not None:
                 if gap.is_lost:
                     logger.warning(

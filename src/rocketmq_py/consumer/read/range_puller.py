@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import trio
 
@@ -71,11 +70,10 @@ class RangePuller:
             timeout=TIMEOUT_SECONDS,
         )
         self._ahead = ReadAhead(nursery, self._submit, self._pull, buffer)
-        invalidate_route = partial(client.routes.invalidate, offset_range.queue.topic)
         self._retry = BoundedRetry(
             client,
             self._puller,
-            PullRetry(client, offset_range.queue, retry_log, invalidate_route),
+            PullRetry(client, offset_range.queue, retry_log),
             retry_timeout=retry_timeout,
             has_gaps=has_gaps,
         )
@@ -103,7 +101,7 @@ class RangePuller:
         pulls = await self._ahead.take(self._offset, leave=depth // 2)
         if not pulls:
             return False
-        self._retry.found()
+        self._retry.loss.found()
         results = []
         reserved = 0
         for pull in pulls:
@@ -131,7 +129,7 @@ class RangePuller:
         if result is None:
             self._buffer.release(reserved)
             return
-        self._retry.found()
+        self._retry.loss.found()
         if result.lost is None:
             self._ahead.learn(count, result.next - result.first, is_limited=limit < self._range.end)
         self._offset = result.next
@@ -147,7 +145,7 @@ class RangePuller:
         self._retry.answered()
         if response.has_messages_after(self._offset):
             return self._result(response, self._offset, limit)
-        gap = await self._retry.gap(self._offset, self._range.end, response)
+        gap = await self._retry.loss.gap(self._offset, self._range.end, response)
         if gap is None:
             return None
         if gap.is_lost:
