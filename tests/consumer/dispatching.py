@@ -61,6 +61,24 @@ class DeadLetters:
         return [message.queue_offset for message in self.messages]
 
 
+class ScriptedReturns:
+    """Returns failed messages to functions of a test instead of brokers."""
+
+    def __init__(
+        self,
+        send_back: Callable[[ReceivedMessage, int], Awaitable[None]] | None = None,
+        send_to_dead_letters: Callable[[ReceivedMessage, str], Awaitable[None]] | None = None,
+    ) -> None:
+        self._send_back = send_back or SentBackMessages()
+        self._send_to_dead_letters = send_to_dead_letters or DeadLetters()
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
+        await self._send_back(message, delay_level)
+
+    async def send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
+        await self._send_to_dead_letters(message, reason)
+
+
 def concurrent_dispatch(
     nursery: trio.Nursery,
     handle: Callable[[Any], Any],
@@ -80,8 +98,7 @@ def concurrent_dispatch(
         batch_size=batch_size,
         timeout=timeout,
         max_reconsume_times=16,
-        send_back=send_back,
-        send_to_dead_letters=dead_letters or DeadLetters(),
+        failed_messages=ScriptedReturns(send_back, dead_letters),
         hooks=hooks,
     )
 

@@ -35,7 +35,7 @@ from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.trace import ConsumeReturnType
 from tests.consumer.conftest import Fill
-from tests.consumer.dispatching import DeadLetters, SentBackMessages, filled_queue
+from tests.consumer.dispatching import ScriptedReturns, SentBackMessages, filled_queue
 from tests.consumer.lite_pull.test_consumer import consumer_of as lite_pull_consumer_of
 from tests.consumer.lite_pull.test_consumer import numbers
 from tests.consumer.pop.test_consumer import consumer_of as pop_consumer_of
@@ -92,12 +92,11 @@ async def create_dispatch(request: pytest.FixtureRequest, nursery: trio.Nursery)
         if request.param == "concurrent":
             return ConcurrentDispatch(
                 nursery, invoker, concurrency=3, batch_size=batch_size, timeout=math.inf,
-                max_reconsume_times=16, send_back=SentBackMessages(), send_to_dead_letters=DeadLetters(),
-                hooks=hooks,
+                max_reconsume_times=16, failed_messages=ScriptedReturns(), hooks=hooks,
             )  # fmt: skip
         return OrderlyDispatch(
             nursery, invoker, concurrency=3, batch_size=batch_size, auto_commit=True, suspend=math.inf,
-            send_to_dead_letters=DeadLetters(), hooks=hooks,
+            dead_letter_queue=ScriptedReturns(), hooks=hooks,
         )  # fmt: skip
 
     return create
@@ -272,8 +271,7 @@ async def test_hooks_see_a_timed_out_call(
     backs = SentBackMessages()
     dispatch = ConcurrentDispatch(
         nursery, invoker, concurrency=1, batch_size=None, timeout=10, max_reconsume_times=16,
-        send_back=backs,
-        send_to_dead_letters=DeadLetters(), hooks=hooks_of(first, hook, timeout=10),
+        failed_messages=ScriptedReturns(backs), hooks=hooks_of(first, hook, timeout=10),
     )  # fmt: skip
     dispatch.offer(filled_queue(1))
     await trio.sleep(15)

@@ -24,6 +24,7 @@ from rocketmq_py.consumer.pop.acknowledger import PATIENCE_SECONDS
 from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.process_queue import PopProcessQueue
+from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.handler_failures import Redelivery
 from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.errors import ConfigurationError, ConnectError, RetriableBrokerError
@@ -31,6 +32,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ALL_QUEUES, BatchAcks, SubscriptionData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import ReceiptHandle, TopicKind
+from tests.consumer.dispatching import ScriptedReturns
 from tests.consumer.pop_broker import PopBroker, message, pop_brokers
 from tests.consumer.received import received
 
@@ -93,15 +95,24 @@ async def test_a_message_that_could_not_become_a_dead_letter_is_tried_again(
     async def refuse(*_: object) -> None:
         raise RetriableBrokerError(ResponseCode.SYSTEM_BUSY, "busy", "broker:1")
 
-    offered = trio.Event()
+    class Dispatch:
+        """Records that messages were offered."""
+
+        def __init__(self) -> None:
+            self.offered = trio.Event()
+
+        def offer(self, buffer: MessageBuffer) -> None:
+            self.offered.set()
+
+    dispatch = Dispatch()
     message = popped_message(0)
     queue = Recorder().queue(message)
     assert queue.take() is message
-    redelivery = Redelivery(refuse, refuse, lambda _: offered.set(), 16)
+    redelivery = Redelivery(ScriptedReturns(refuse, refuse), dispatch, 16)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(redelivery.run)
         await redelivery.give_up(queue, {message: "cannot be decoded"})
-        await offered.wait()
+        await dispatch.offered.wait()
         nursery.cancel_scope.cancel()
     assert queue.take() is message
 

@@ -17,7 +17,7 @@ from rocketmq_py.consumer.push.handler_executor import NO_RESULT
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.message import ReceivedMessage
-from tests.consumer.dispatching import SentBackMessages, concurrent_dispatch, filled_queue
+from tests.consumer.dispatching import ScriptedReturns, SentBackMessages, concurrent_dispatch, filled_queue
 from tests.consumer.push.test_call_batches import TIMEOUT, batch_dispatch, start_next
 from tests.consumer.received import QUEUE, several
 
@@ -78,7 +78,7 @@ async def test_time_to_send_dead_letters_of_an_ordered_queue_does_not_count(
         auto_commit=True,
         suspend=1.0,
         max_reconsume_times=0,
-        send_to_dead_letters=send_back_slowly,
+        dead_letter_queue=ScriptedReturns(send_to_dead_letters=send_back_slowly),
     ).offer(process_queue)
     await trio.sleep(20)
     assert calls(process_queue) == (1, 1)

@@ -24,7 +24,7 @@ from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.consumer.settings import LOCK_MAX_LIVE_TIME
 from rocketmq_py.message import MessageQueue, ReceivedMessage
-from tests.consumer.dispatching import DeadLetters
+from tests.consumer.dispatching import DeadLetters, ScriptedReturns
 from tests.consumer.received import QUEUE, received, several
 
 
@@ -46,7 +46,7 @@ def orderly_dispatch(
         auto_commit=auto_commit,
         suspend=1.0,
         max_reconsume_times=max_reconsume_times,
-        send_to_dead_letters=send_to_dead_letters or DeadLetters(),
+        dead_letter_queue=ScriptedReturns(send_to_dead_letters=send_to_dead_letters),
     )
 
 

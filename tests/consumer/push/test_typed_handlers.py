@@ -22,7 +22,7 @@ from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.errors import ConfigurationError
-from tests.consumer.dispatching import DeadLetters, SentBackMessages, concurrent_dispatch
+from tests.consumer.dispatching import DeadLetters, ScriptedReturns, SentBackMessages, concurrent_dispatch
 from tests.consumer.received import QUEUE, received
 
 if TYPE_CHECKING:
@@ -299,7 +299,11 @@ async def test_undecodable_bodies_do_not_block_an_ordered_queue(
     dead_letters.failures = 1
     process_queue = filled(GOOD, BAD, GOOD, BAD, lock=QueueLock(QUEUE, held_until=1e9))
     dispatch = orderly_dispatch(
-        nursery, prepared, batch_size=batch_size, auto_commit=auto_commit, send_to_dead_letters=dead_letters
+        nursery,
+        prepared,
+        batch_size=batch_size,
+        auto_commit=auto_commit,
+        dead_letter_queue=ScriptedReturns(send_to_dead_letters=dead_letters),
     )
     dispatch.offer(process_queue)
     with trio.fail_after(60):
@@ -318,7 +322,9 @@ async def test_dead_letters_of_a_revoked_queue_are_left_to_its_new_owner(nursery
         process_queue.dropped = True
         return SplitResult({0: "bad"})
 
-    orderly_dispatch(nursery, handle, send_to_dead_letters=dead_letters).offer(process_queue)
+    orderly_dispatch(
+        nursery, handle, dead_letter_queue=ScriptedReturns(send_to_dead_letters=dead_letters)
+    ).offer(process_queue)
     await wait_all_tasks_blocked()
     assert dead_letters.offsets == []
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
 
 from rocketmq_py.consumer.group.handler_results import Suspend
 from rocketmq_py.consumer.lite.topic_queues import LiteTopicQueue
@@ -16,23 +16,29 @@ from rocketmq_py.message import ReceivedMessage
 logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
+class LiteTopicBroker(Protocol):
+    """The broker that delivers the messages of a lite topic."""
+
+    async def suspend(self, queue: LiteTopicQueue, seconds: float) -> None:
+        """Forget the messages of a lite topic, and have the broker redeliver them after ``seconds``."""
+
+
 class LiteDispatch(OrderlyDispatch):
     """Ordered dispatch in which the broker, instead of this member, waits while a lite topic is suspended.
 
     Args:
-        suspend_on_broker: has the broker redeliver the messages of a lite topic after a number of seconds,
-            and forgets them.
+        broker: suspends lite topics.
         **options: the arguments of OrderlyDispatch.
     """
 
     def __init__(
         self,
         *args: Any,
-        suspend_on_broker: Callable[[LiteTopicQueue, float], Awaitable[None]],
+        broker: LiteTopicBroker,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self._suspend_on_broker = suspend_on_broker
+        self._broker = broker
 
     async def _process_result(
         self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], result: object
@@ -43,7 +49,7 @@ class LiteDispatch(OrderlyDispatch):
             return None
         seconds = self._suspend if result.seconds is None else result.seconds
         try:
-            await self._suspend_on_broker(process_queue, seconds)
+            await self._broker.suspend(process_queue, seconds)
         except RocketMQError as error:
             logger.warning(
                 "suspending a lite topic failed, waiting here instead: topic=%s lite_topic=%s error=%s",

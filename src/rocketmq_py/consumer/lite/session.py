@@ -165,9 +165,9 @@ class LiteSession:
             auto_commit=True,
             suspend=config.suspend_current_queue,
             max_reconsume_times=config.max_reconsume_times,
-            send_to_dead_letters=self._send_to_dead_letters,
+            dead_letter_queue=self,
             hooks=self._hooks,
-            suspend_on_broker=self._suspend_on_broker,
+            broker=self,
         )
 
     # Pop loops
@@ -262,7 +262,7 @@ class LiteSession:
         finally:
             queue.is_renewing = False
 
-    async def _suspend_on_broker(self, queue: LiteTopicQueue, seconds: float) -> None:
+    async def suspend(self, queue: LiteTopicQueue, seconds: float) -> None:
         """Drop the messages of a lite topic, and have the broker redeliver them after ``seconds``."""
         async with queue.change_lock:
             messages = queue.popped
@@ -294,12 +294,12 @@ class LiteSession:
 
     async def _release_one(self, queue: LiteTopicQueue) -> None:
         try:
-            await self._suspend_on_broker(queue, 0.0)
+            await self.suspend(queue, 0.0)
         except RocketMQError as error:
             self._renew_logs.failed(queue.queue.broker_name, error, lite_topic=queue.lite_topic)
             queue.drop()  # its messages are redelivered when their invisible time is over
 
-    async def _send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
+    async def send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
         """Make a message a dead letter."""
         assert isinstance(message, PoppedMessage)
         broker_name = message.receipt.broker_name

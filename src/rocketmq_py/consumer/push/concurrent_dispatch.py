@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final, Protocol
@@ -15,7 +15,13 @@ from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.meter import outcome_name
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY, Dispatch, is_cancellation, note_cut_off
-from rocketmq_py.consumer.push.handler_failures import Redelivery, corruption_error, describe, log_end
+from rocketmq_py.consumer.push.handler_failures import (
+    FailedMessages,
+    Redelivery,
+    corruption_error,
+    describe,
+    log_end,
+)
 from rocketmq_py.consumer.push.invoker import Invoker, SuspendedCall
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
@@ -101,8 +107,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         timeout: seconds after which a call counts as failed.
         max_reconsume_times: redeliveries after which a message becomes a dead letter. None for broadcasting
             groups, which have no redelivery.
-        send_back: sends a message back to the broker with a delay level.
-        send_to_dead_letters: sends a message to the group's dead-letter queue with the reason.
+        failed_messages: takes the messages of failed calls.
         hooks: called around each handler call. None calls none.
     """
 
@@ -115,14 +120,13 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         batch_size: int | None,
         timeout: float,
         max_reconsume_times: int | None,
-        send_back: Callable[[ReceivedMessage, int], Awaitable[None]],
-        send_to_dead_letters: Callable[[ReceivedMessage, str], Awaitable[None]],
+        failed_messages: FailedMessages,
         hooks: ConsumerHooks | None = None,
     ) -> None:
         super().__init__(nursery, invoker, concurrency=concurrency, hooks=hooks)
         self._batch_size = batch_size
         self._timeout = timeout
-        self._redelivery = Redelivery(send_back, send_to_dead_letters, self.offer, max_reconsume_times)
+        self._redelivery = Redelivery(failed_messages, self, max_reconsume_times)
         self._workers: list[_Worker] = []
         nursery.start_soon(self._redelivery.run)
         nursery.start_soon(self._check_timeouts)

@@ -6,10 +6,10 @@ result ``ConsumeLater`` of a concurrent consumer and ``Suspend`` of an ordered o
 
 - Concurrent consumers (``concurrent_dispatch``, ``executor_dispatch``) send the messages back to the broker,
   which delivers them again later: :class:`Redelivery`, which uses ``send_back.SendBack``. The time until a
-  popped message is delivered again is changed instead: ``pop.acknowledger``.
+  popped message is delivered again is changed instead: ``send_back.SendBackOrPopLater``.
 - Ordered consumers (``orderly_dispatch``) call the handler with the same messages again after a pause:
   :class:`RetryInPlace`.
-- Broadcasting consumers drop the messages (``send_back.SendBack.drop``), unless they are ordered.
+- Broadcasting consumers drop the messages (``send_back.DroppedMessages``), unless they are ordered.
 
 After ``max_reconsume_times`` failures a message becomes a dead letter of its group.
 """
@@ -20,7 +20,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -42,30 +42,48 @@ LOCAL_RETRY_SECONDS = 5.0
 """Delay of the local retry if a message cannot be sent back. Java: submitConsumeRequestLater."""
 
 
+class DeadLetterQueue(Protocol):
+    """The dead-letter queue of a group. A broadcasting group, which has none, drops the messages."""
+
+    async def send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
+        """Make a message a dead letter of the group. The reason may be empty."""
+
+
+class FailedMessages(DeadLetterQueue, Protocol):
+    """The brokers to which a consumer returns failed messages. See ``send_back.SendBack``."""
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
+        """Have a message delivered again after a delay, or make it a dead letter after the last delivery."""
+
+
+class Dispatcher(Protocol):
+    """The dispatch that calls the handler."""
+
+    def offer(self, buffer: MessageBuffer) -> None:
+        """Dispatch the waiting messages of a queue."""
+
+
 class Redelivery:
     """Has failed messages of a concurrent consumer delivered again.
 
     Java: ``ConsumeMessageConcurrentlyService.processConsumeResult``.
 
     Args:
-        send_back: sends a message back to the broker with a delay level.
-        send_to_dead_letters: sends a message to the group's dead-letter queue with the reason.
-        offer: dispatches the waiting messages of a queue.
+        failed_messages: takes the messages.
+        dispatch: gets messages that no broker took back once more.
         max_reconsume_times: redeliveries after which a message becomes a dead letter. None for broadcasting
             groups, which have no redelivery.
     """
 
     def __init__(
         self,
-        send_back: Callable[[ReceivedMessage, int], Awaitable[None]],
-        send_to_dead_letters: Callable[[ReceivedMessage, str], Awaitable[None]],
-        offer: Callable[[MessageBuffer], None],
+        failed_messages: FailedMessages,
+        dispatch: Dispatcher,
         max_reconsume_times: int | None,
     ) -> None:
         self._max_reconsume_times = max_reconsume_times
-        self._send_back = send_back
-        self._send_to_dead_letters = send_to_dead_letters
-        self._offer = offer
+        self._failed_messages = failed_messages
+        self._dispatch = dispatch
         # Messages to retry here, with the time on trio's clock.
         self._local_retries: deque[tuple[float, MessageBuffer, ReceivedMessage]] = deque()
         self._retry_added = trio.lowlevel.ParkingLot()
@@ -78,7 +96,7 @@ class Redelivery:
             due_at, buffer, message = self._local_retries.popleft()
             await trio.sleep_until(due_at)
             buffer.requeue(message)
-            self._offer(buffer)
+            self._dispatch.offer(buffer)
 
     def describe(self, messages: Sequence[ReceivedMessage], delay_level: int = 0) -> str:
         """Describe the failed deliveries of messages, and when they are delivered again, for log lines."""
@@ -97,7 +115,7 @@ class Redelivery:
         buffer.counts.failed += len(messages)
         async with open_nursery() as nursery:
             for message in messages:
-                send = partial(self._send_back, message, delay_level)
+                send = partial(self._failed_messages.send_back, message, delay_level)
                 nursery.start_soon(self._send_or_retry, buffer, message, send)
 
     async def give_up(self, buffer: MessageBuffer, reasons: Mapping[ReceivedMessage, str]) -> None:
@@ -105,7 +123,7 @@ class Redelivery:
         buffer.counts.failed += len(reasons)
         async with open_nursery() as nursery:
             for message, reason in reasons.items():
-                send = partial(self._send_to_dead_letters, message, reason)
+                send = partial(self._failed_messages.send_to_dead_letters, message, reason)
                 nursery.start_soon(self._send_or_retry, buffer, message, send)
 
     async def _send_or_retry(
@@ -136,7 +154,7 @@ class RetryInPlace:
         suspend: the default pause of the queue, in seconds.
         max_reconsume_times: retries after which a message becomes a dead letter. A message with a corrupt
             body has at most DEFAULT_RECONSUME_TIMES, because it would block its queue forever.
-        send_to_dead_letters: sends a message to the group's dead-letter queue. The reason may be empty.
+        dead_letter_queue: takes the messages after their last retry.
     """
 
     def __init__(
@@ -144,11 +162,11 @@ class RetryInPlace:
         *,
         suspend: float,
         max_reconsume_times: float,
-        send_to_dead_letters: Callable[[ReceivedMessage, str], Awaitable[None]],
+        dead_letter_queue: DeadLetterQueue,
     ) -> None:
         self._suspend = suspend
         self._max_reconsume_times = max_reconsume_times
-        self._send_to_dead_letters = send_to_dead_letters
+        self._dead_letter_queue = dead_letter_queue
 
     def describe(self, messages: Sequence[ReceivedMessage]) -> str:
         """Describe the failed deliveries of messages, and when they are delivered again, for log lines."""
@@ -213,7 +231,7 @@ class RetryInPlace:
     async def _try_dead_letter(self, message: ReceivedMessage, reason: str = "") -> bool:
         """Send a message to the dead-letter queue. Return False if that failed."""
         try:
-            await self._send_to_dead_letters(message, reason)
+            await self._dead_letter_queue.send_to_dead_letters(message, reason)
         except RocketMQError:  # logged by SendBack
             return False
         return True

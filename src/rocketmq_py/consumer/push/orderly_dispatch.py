@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -23,7 +23,13 @@ from rocketmq_py.consumer.group.meter import outcome_name
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY, Dispatch, is_cancellation, note_cut_off
-from rocketmq_py.consumer.push.handler_failures import RetryInPlace, corruption_error, describe, log_end
+from rocketmq_py.consumer.push.handler_failures import (
+    DeadLetterQueue,
+    RetryInPlace,
+    corruption_error,
+    describe,
+    log_end,
+)
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
@@ -46,7 +52,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             CommitOffset does.
         suspend: seconds that a queue pauses after a failure, unless the handler returns another time.
         max_reconsume_times: retries after which a message becomes a dead letter.
-        send_to_dead_letters: sends a message to the group's dead-letter queue. The reason may be empty.
+        dead_letter_queue: takes messages after their last retry.
         hooks: called around each handler call. None calls none.
     """
 
@@ -60,7 +66,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         auto_commit: bool,
         suspend: float,
         max_reconsume_times: float = math.inf,
-        send_to_dead_letters: Callable[[ReceivedMessage, str], Awaitable[None]],
+        dead_letter_queue: DeadLetterQueue,
         hooks: ConsumerHooks | None = None,
     ) -> None:
         super().__init__(nursery, invoker, concurrency=concurrency, hooks=hooks)
@@ -70,7 +76,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         self._failures = RetryInPlace(
             suspend=suspend,
             max_reconsume_times=max_reconsume_times,
-            send_to_dead_letters=send_to_dead_letters,
+            dead_letter_queue=dead_letter_queue,
         )
 
     async def _work(self) -> None:

@@ -15,6 +15,8 @@ from rocketmq_py.consumer.group.dead_letters import (
     reason_for_dead_letter,
 )
 from rocketmq_py.consumer.group.handler_results import DEAD_LETTER, FIRST_DELAY_LEVEL
+from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
+from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MAX_DELAY_LEVEL, Message, MessageQueue, ReceivedMessage
@@ -108,14 +110,6 @@ class SendBack:
         if reason:
             self._dead_letters.note(message, reason, deliveries=message.reconsume_times + 1)
 
-    async def drop(self, message: ReceivedMessage, _: int) -> None:
-        """Drop a failed message of a broadcasting group, which has no redelivery."""
-        logger.warning(
-            "message dropped: group=%s topic=%s message=%s: the handler failed, and broadcasting groups have "
-            "no redelivery",
-            self._group, message.topic, message.message_id,
-        )  # fmt: skip
-
     async def send_to_dead_letters(self, message: ReceivedMessage, reason: str = "") -> None:
         """Make a message a dead letter at once. Its property ``DLQ_REASON`` has the reason, if there is one.
 
@@ -124,13 +118,6 @@ class SendBack:
         await self.send_copy(message, DEAD_LETTER, reason)
         deliveries = message.reconsume_times + 1
         self._dead_letters.note(message, reason or LAST_DELIVERY_FAILED, deliveries=deliveries)
-
-    async def drop_with_reason(self, message: ReceivedMessage, reason: str) -> None:
-        """Drop a message of a broadcasting group, which has no dead letters."""
-        logger.warning(
-            "message dropped: group=%s topic=%s message=%s: broadcasting groups have no dead letters: %s",
-            self._group, message.topic, message.message_id, reason,
-        )  # fmt: skip
 
     async def send_copy(self, message: ReceivedMessage, delay_level: int, reason: str = "") -> None:
         """Send a copy to the group's retry topic. Brokers turn it into a dead letter after too many failures.
@@ -190,6 +177,58 @@ class SendBack:
             system_properties=properties,
         )
         return fields, body
+
+
+class SendBackOrPopLater:
+    """Sends pulled messages back, and changes the time until popped messages are delivered again.
+
+    Args:
+        send_back: for pulled messages, and for all dead letters.
+        acknowledger: for popped messages.
+    """
+
+    def __init__(self, send_back: SendBack, acknowledger: PopAcknowledger) -> None:
+        self._send_back = send_back
+        self._acknowledger = acknowledger
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
+        """Have a message delivered again after a delay. Errors are those of SendBack."""
+        if isinstance(message, PoppedMessage):
+            await self._acknowledger.deliver_later(message, delay_level)
+        else:
+            await self._send_back.send_back(message, delay_level)
+
+    async def send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
+        """Make a message a dead letter, with the reason unless that is empty."""
+        await self._send_back.send_to_dead_letters(message, reason)
+        if isinstance(message, PoppedMessage):
+            self._acknowledger.acknowledge(message)
+
+
+class DroppedMessages:
+    """Drops the failed messages of a broadcasting group, which has neither redelivery nor dead letters.
+
+    Args:
+        group: the consumer group.
+    """
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
+        """Drop a message, with a log line."""
+        logger.warning(
+            "message dropped: group=%s topic=%s message=%s: the handler failed, and broadcasting groups have "
+            "no redelivery",
+            self._group, message.topic, message.message_id,
+        )  # fmt: skip
+
+    async def send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
+        """Drop a message, with a log line that has the reason."""
+        logger.warning(
+            "message dropped: group=%s topic=%s message=%s: broadcasting groups have no dead letters: %s",
+            self._group, message.topic, message.message_id, reason,
+        )  # fmt: skip
 
 
 def _printable(text: str) -> str:

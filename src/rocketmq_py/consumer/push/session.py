@@ -22,7 +22,6 @@ from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.consumer.group.statistics import QueueStatistics
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, pop_retry_topic_of
 from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
-from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.pull.running_info import RunningInfo
@@ -30,14 +29,15 @@ from rocketmq_py.consumer.push.base_dispatch import Dispatch
 from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
 from rocketmq_py.consumer.push.direct_consumption import consume_directly
 from rocketmq_py.consumer.push.executor_dispatch import ExecutorDispatch
+from rocketmq_py.consumer.push.handler_failures import FailedMessages
 from rocketmq_py.consumer.push.invoker import Handler, Invoker
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.consumer.push.queue_moves import TAKEOVER_SECONDS, QueueMoves
-from rocketmq_py.consumer.push.send_back import SendBack
+from rocketmq_py.consumer.push.send_back import DroppedMessages, SendBack, SendBackOrPopLater
 from rocketmq_py.consumer.read.queue_range import exact_offset_of
 from rocketmq_py.consumer.settings import FlowLimits, PushConsumerSettings
 from rocketmq_py.errors import NoQueueError
-from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
+from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.position import Position
 from rocketmq_py.protocol.bodies import ConsumeType, MessageModel
@@ -252,7 +252,9 @@ class Session:
         send_back = SendBack(
             self._client, config.group, self._counters, max_reconsume_times=config.reconsume_limit
         )
-        give_up = send_back.drop_with_reason if config.broadcasting else partial(self._give_up, send_back)
+        failed_messages: FailedMessages = SendBackOrPopLater(send_back, self._popped.acknowledger)
+        if config.broadcasting:
+            failed_messages = DroppedMessages(config.group)
         if config.orderly:
             return OrderlyDispatch(
                 nursery,
@@ -262,7 +264,7 @@ class Session:
                 auto_commit=config.auto_commit,
                 suspend=config.suspend_current_queue,
                 max_reconsume_times=config.reconsume_limit,
-                send_to_dead_letters=give_up,
+                dead_letter_queue=failed_messages,
                 hooks=self._hooks,
             )
         kind = ConcurrentDispatch if invoker.is_async else ExecutorDispatch
@@ -273,25 +275,12 @@ class Session:
             batch_size=config.batch_size,
             timeout=config.consume_timeout,
             max_reconsume_times=None if config.broadcasting else config.reconsume_limit,
-            send_back=send_back.drop if config.broadcasting else partial(self._send_back, send_back),
-            send_to_dead_letters=give_up,
+            failed_messages=failed_messages,
             hooks=self._hooks,
         )
         if self._moves is not None:
             self._moves.dispatch = dispatch
         return dispatch
-
-    async def _send_back(self, send_back: SendBack, message: ReceivedMessage, delay_level: int) -> None:
-        if isinstance(message, PoppedMessage):
-            await self._popped.acknowledger.deliver_later(message, delay_level)
-        else:
-            await send_back.send_back(message, delay_level)
-
-    async def _give_up(self, send_back: SendBack, message: ReceivedMessage, reason: str) -> None:
-        """Make a message a dead letter, with the reason unless that is empty."""
-        await send_back.send_to_dead_letters(message, reason)
-        if isinstance(message, PoppedMessage):
-            self._popped.acknowledger.acknowledge(message)
 
     # The owner of the assigned queues and of the rebalancer
 
