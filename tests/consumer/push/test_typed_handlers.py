@@ -16,7 +16,7 @@ from rocketmq_py import PoppedMessage, ReceivedMessage
 from rocketmq_py.consumer.group.handler_results import ConsumeLater, SplitResult, Suspend
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.consumer.push.direct_consumption import consume_directly
+from rocketmq_py.consumer.push.direct_consumption import DirectConsumption
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
@@ -334,7 +334,7 @@ async def test_operator_gets_the_reason(nursery: trio.Nursery, body: bytes, code
     async def handle(orders: list[Order]) -> None: ...
 
     invoker = Invoker(prepare_handler(handle, LISTS), 1, nursery, in_lists=True)
-    result = await consume_directly(invoker, LISTS, received(0, body))
+    result = await DirectConsumption(invoker, LISTS).consume_directly(received(0, body))
     assert result.consume_result == code
     assert ("cannot be decoded" in (result.remark or "")) is (body is BAD)
 
@@ -345,6 +345,6 @@ async def test_operator_gets_the_error_of_a_corrupt_message(nursery: trio.Nurser
 
     invoker = Invoker(handle, 1, nursery, in_lists=False)
     config = PushConsumerSettings(group="g")
-    result = await consume_directly(invoker, config, received(0, corruption="not zlib"))
+    result = await DirectConsumption(invoker, config).consume_directly(received(0, corruption="not zlib"))
     assert result.consume_result == "CR_THROW_EXCEPTION"
     assert result.remark == "RocketMQError: its body cannot be read: not zlib"

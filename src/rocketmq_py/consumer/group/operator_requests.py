@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -15,6 +15,7 @@ import trio
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.counters import ConsumerCounters
+from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.property_names import RETRY_TOPIC
@@ -43,6 +44,40 @@ CLIENT_VERSION = "V5_5_0 (rocketmq-py)"
 """The version that tools show for this client: the protocol version of ``command.VERSION``."""
 
 
+class PulledQueues(Protocol):
+    """The pulled queues of a consumer, as operators see and move them."""
+
+    def infos(self) -> Mapping[MessageQueue, ProcessQueueInfo]:
+        """Return the state of each queue."""
+
+    def offsets(self) -> Mapping[MessageQueue, int]:
+        """Return the offset of each queue up to which all messages are acknowledged."""
+
+    def pull_again(self, topic: str) -> None:
+        """End the held pulls of a topic and send new ones.
+
+        Brokers that reset offsets by themselves answer the next pull with the new offset, and
+        ``admin.offsets.reset`` asks members for their offsets after a reset, so that they pull at once.
+        """
+
+    async def seek(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Continue at these offsets, and commit them."""
+
+
+class PoppedQueues(Protocol):
+    """The popped queues of a consumer, as operators see them."""
+
+    def infos(self) -> Mapping[MessageQueue, PopQueueInfo]:
+        """Return the state of each queue."""
+
+
+class DirectHandler(Protocol):
+    """Calls the handler of a consumer for an operator."""
+
+    async def consume_directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
+        """Call the handler with one message, and return the outcome."""
+
+
 class OperatorRequests:
     """Answers the requests of brokers for one consumer. Java: ``ClientRemotingProcessor``.
 
@@ -51,18 +86,14 @@ class OperatorRequests:
     Args:
         client: the client that receives the requests.
         group: the consumer group.
-        describe: returns the consumer's entry in heartbeats.
+        membership: the consumer's membership of the group.
         properties: the consumer's settings, by their names in Java.
         counters: the consumer's counters.
         nursery: runs requests that take time.
-        queues: returns the state of each pulled queue.
-        popped: returns the state of each popped queue.
-        offsets: returns the offset of each queue up to which all messages are acknowledged.
-        pull_again: ends the held pulls of a topic and sends new ones. Brokers that reset offsets by
-            themselves answer the next pull with the new offset, and ``admin.offsets.reset`` asks members for
-            their offsets after a reset, so that they pull at once.
-        reset: moves the consumer to these offsets. None if operators cannot reset its offsets.
-        consume: handles one message and returns the outcome. None if the consumer has no handler.
+        pulled: the pulled queues. None if the consumer pulls none.
+        popped: the popped queues. None if the consumer pops none for a handler.
+        handler: calls the consumer's handler. None if the consumer has no handler, and so brokers cannot
+            reset its offsets either.
     """
 
     def __init__(
@@ -70,31 +101,25 @@ class OperatorRequests:
         client: ClientCore,
         group: str,
         *,
-        describe: Callable[[], ConsumerData],
+        membership: Membership,
         properties: Mapping[str, str],
         counters: ConsumerCounters,
         nursery: trio.Nursery,
-        queues: Callable[[], Mapping[MessageQueue, ProcessQueueInfo]] = dict,
-        popped: Callable[[], Mapping[MessageQueue, PopQueueInfo]] = dict,
-        offsets: Callable[[], Mapping[MessageQueue, int]] = dict,
-        pull_again: Callable[[str], None] | None = None,
-        reset: Callable[[Mapping[MessageQueue, int]], Awaitable[None]] | None = None,
-        consume: Callable[[ReceivedMessage], Awaitable[ConsumeMessageDirectlyResult]] | None = None,
+        pulled: PulledQueues | None = None,
+        popped: PoppedQueues | None = None,
+        handler: DirectHandler | None = None,
     ) -> None:
         self._client = client
         self._group = group
         self._wire_group = client.namespace.wrap_group(group)
-        self._describe = describe
+        self._membership = membership
         self._properties = properties
         self._started_ms = client.now_ms()
         self._counters = counters
         self._nursery = nursery
-        self._queues = queues
+        self._pulled = pulled
         self._popped = popped
-        self._offsets = offsets
-        self._pull_again = pull_again
-        self._reset_to = reset
-        self._consume = consume
+        self._handler = handler
 
     @contextmanager
     def serve(self) -> Iterator[None]:
@@ -115,7 +140,7 @@ class OperatorRequests:
 
     def _reset_offsets(self, connection: Connection, request: Command) -> bool:
         header = ResetOffsetRequest.from_fields(request.fields)
-        if header.group != self._wire_group or self._reset_to is None:
+        if header.group != self._wire_group or self._pulled is None or self._handler is None:
             return False
         table = ResetOffsets.decode(request.body).offset_table if request.body else {}
         unwrap = self._client.namespace.unwrap_topic
@@ -124,7 +149,7 @@ class OperatorRequests:
             "offsets reset by an operator: group=%s topic=%s queues=%d broker=%s",
             self._group, unwrap(header.topic), len(offsets), connection.address,
         )  # fmt: skip
-        self._nursery.start_soon(self._reset_to, offsets)
+        self._nursery.start_soon(self._pulled.seek, offsets)
         connection.respond(request, ResponseCode.SUCCESS)
         return True
 
@@ -132,28 +157,31 @@ class OperatorRequests:
         header = GetConsumerStatusRequest.from_fields(request.fields)
         if header.group != self._wire_group:
             return False
-        offsets = {self._on_wire(queue): offset for queue, offset in self._offsets().items()}
+        known = {} if self._pulled is None else self._pulled.offsets()
+        offsets = {self._on_wire(queue): offset for queue, offset in known.items()}
         of_topic = {queue: offset for queue, offset in offsets.items() if queue.topic == header.topic}
         connection.respond(request, ResponseCode.SUCCESS, body=ConsumerOffsets(of_topic).encode())
-        if self._pull_again is not None:
-            self._pull_again(self._client.namespace.unwrap_topic(header.topic))
+        if self._pulled is not None:
+            self._pulled.pull_again(self._client.namespace.unwrap_topic(header.topic))
         return True
 
     def _get_running_info(self, connection: Connection, request: Command) -> bool:
         header = GetConsumerRunningInfoRequest.from_fields(request.fields)
         if header.consumer_group != self._wire_group:
             return False
-        data = self._client.namespace.wrap_consumer(self._describe())
+        data = self._client.namespace.wrap_consumer(self._membership.describe())
         unwrap = self._client.namespace.unwrap_topic
+        pulled = {} if self._pulled is None else self._pulled.infos()
+        popped = {} if self._popped is None else self._popped.infos()
         info = ConsumerRunningInfo(
             properties={**self._properties, **self._common_properties(data)},
             subscription_set=data.subscription_data_set,
-            queue_table={self._on_wire(queue): info for queue, info in self._queues().items()},
+            queue_table={self._on_wire(queue): info for queue, info in pulled.items()},
             status_table={
                 subscription.topic: self._counters.status(unwrap(subscription.topic))
                 for subscription in data.subscription_data_set
             },
-            pop_queue_table={self._on_wire(queue): info for queue, info in self._popped().items()},
+            pop_queue_table={self._on_wire(queue): info for queue, info in popped.items()},
             jstack=_stacks(self._nursery) if header.jstack_enable else None,
         )
         connection.respond(request, ResponseCode.SUCCESS, body=info.encode())
@@ -176,7 +204,7 @@ class OperatorRequests:
 
     def _consume_directly(self, connection: Connection, request: Command) -> bool:
         header = ConsumeMessageDirectlyRequest.from_fields(request.fields)
-        if header.consumer_group != self._wire_group or self._consume is None:
+        if header.consumer_group != self._wire_group or self._handler is None:
             return False
         namespace = self._client.namespace
         (message,) = namespace.unwrap_messages(
@@ -190,17 +218,17 @@ class OperatorRequests:
             self._group, connection.address, message,
         )  # fmt: skip
         self._nursery.start_soon(
-            self._consume_and_respond, self._consume, message, partial(connection.respond, request)
+            self._consume_and_respond, self._handler, message, partial(connection.respond, request)
         )
         return True
 
     async def _consume_and_respond(
         self,
-        consume: Callable[[ReceivedMessage], Awaitable[ConsumeMessageDirectlyResult]],
+        handler: DirectHandler,
         message: ReceivedMessage,
         respond: Callable[..., None],
     ) -> None:
-        respond(ResponseCode.SUCCESS, body=(await consume(message)).encode())
+        respond(ResponseCode.SUCCESS, body=(await handler.consume_directly(message)).encode())
 
 
 def _stacks(nursery: trio.Nursery) -> str:

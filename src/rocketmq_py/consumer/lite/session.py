@@ -144,7 +144,7 @@ class LiteSession:
                 with OperatorRequests(
                     self._client,
                     config.group,
-                    describe=self._membership.describe,
+                    membership=self._membership,
                     properties=_properties(config),
                     counters=self._counters,
                     nursery=handlers,

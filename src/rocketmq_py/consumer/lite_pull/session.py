@@ -104,7 +104,7 @@ class LitePullSession:
                 operator_requests = OperatorRequests(
                     self._client,
                     self._config.group,
-                    describe=self._membership.describe,
+                    membership=self._membership,
                     properties={
                         "pullBatchSize": str(self._config.pull_batch_size),
                         "pullThresholdForAll": str(self._config.pull_threshold_for_all),
@@ -113,9 +113,7 @@ class LitePullSession:
                     },
                     counters=self._counters,
                     nursery=nursery,
-                    queues=self.queues.infos.infos,
-                    offsets=self.queues.infos.offsets,
-                    pull_again=self.queues.pulled.restart_pull,
+                    pulled=self.queues.infos,
                 )
                 with operator_requests.serve():
                     task_status.started()

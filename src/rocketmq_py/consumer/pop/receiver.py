@@ -353,7 +353,7 @@ class ReceivingConsumer(BaseConsumer):
             with OperatorRequests(
                 self._client,
                 self._group,
-                describe=self._membership.describe,
+                membership=self._membership,
                 properties={"maxReconsumeTimes": str(self._settings.max_reconsume_times)},
                 counters=self._counters,
                 nursery=self._nursery,

@@ -1,6 +1,8 @@
-"""The state of the pulled queues, for the consumer status that operators request."""
+"""The pulled queues of a consumer, as operators see and move them."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.consumer.group.statistics import epoch_ms
@@ -13,7 +15,7 @@ _MIB = 1024 * 1024
 
 
 class RunningInfo:
-    """The state of a consumer's pull loops. Java: ``ProcessQueue.fillProcessQueueInfo``.
+    """A consumer's pull loops for operators. Java: ``ProcessQueue.fillProcessQueueInfo``.
 
     Args:
         client: provides the clock.
@@ -32,6 +34,14 @@ class RunningInfo:
     def infos(self) -> dict[MessageQueue, ProcessQueueInfo]:
         """Return the state of each queue."""
         return {loop.queue: self._info(loop) for loop in self._queues}
+
+    def pull_again(self, topic: str) -> None:
+        """End the held pulls of a topic and send new ones."""
+        self._queues.restart_pull(topic)
+
+    async def seek(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Continue at these offsets, and commit them."""
+        await self._queues.seek(offsets)
 
     def _info(self, loop: PullLoop) -> ProcessQueueInfo:
         process_queue, lock = loop.process_queue, loop.lock

@@ -34,32 +34,42 @@ _CODE_OF_RESULT: Mapping[type[ConsumeResult], str] = {
 }
 
 
-async def consume_directly(
-    invoker: Invoker, config: PushConsumerSettings, message: ReceivedMessage
-) -> ConsumeMessageDirectlyResult:
-    """Call the handler and return the outcome. The message is neither acknowledged nor redelivered."""
-    started = trio.current_time()
-    remark: str | None = None
-    try:
-        if message.corruption is not None:
-            raise corruption_error(message)
-        result = await invoker.call(message if config.batch_size is None else (message,))
-        if isinstance(result, SplitResult):
-            remark = next(iter(result.dead_letters.values()), None)
-            result = result.result
-        check_result(result)
-    except Exception as error:  # logged
-        logger.error(
-            "handler failed on an operator's request: message=%s topic=%s",
-            message.message_id, message.topic, exc_info=users_traceback(error),
-        )  # fmt: skip
-        code, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
-    else:
-        code = _CODE_OF_RESULT.get(type(result), "CR_SUCCESS") if remark is None else "CR_THROW_EXCEPTION"
-    return ConsumeMessageDirectlyResult(
-        consume_result=code,
-        order=config.orderly,
-        auto_commit=config.auto_commit,
-        remark=remark,
-        spent_time_mills=round((trio.current_time() - started) * 1000),
-    )
+class DirectConsumption:
+    """Calls the handler of a push consumer on operators' requests.
+
+    Args:
+        invoker: calls the handler.
+        config: the consumer's settings.
+    """
+
+    def __init__(self, invoker: Invoker, config: PushConsumerSettings) -> None:
+        self._invoker = invoker
+        self._config = config
+
+    async def consume_directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
+        """Call the handler and return the outcome. The message is neither acknowledged nor redelivered."""
+        started = trio.current_time()
+        remark: str | None = None
+        try:
+            if message.corruption is not None:
+                raise corruption_error(message)
+            result = await self._invoker.call(message if self._config.batch_size is None else (message,))
+            if isinstance(result, SplitResult):
+                remark = next(iter(result.dead_letters.values()), None)
+                result = result.result
+            check_result(result)
+        except Exception as error:  # logged
+            logger.error(
+                "handler failed on an operator's request: message=%s topic=%s",
+                message.message_id, message.topic, exc_info=users_traceback(error),
+            )  # fmt: skip
+            code, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
+        else:
+            code = _CODE_OF_RESULT.get(type(result), "CR_SUCCESS") if remark is None else "CR_THROW_EXCEPTION"
+        return ConsumeMessageDirectlyResult(
+            consume_result=code,
+            order=self._config.orderly,
+            auto_commit=self._config.auto_commit,
+            remark=remark,
+            spent_time_mills=round((trio.current_time() - started) * 1000),
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Set
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.pull.running_info import RunningInfo
 from rocketmq_py.consumer.push.base_dispatch import Dispatch
 from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
-from rocketmq_py.consumer.push.direct_consumption import consume_directly
+from rocketmq_py.consumer.push.direct_consumption import DirectConsumption
 from rocketmq_py.consumer.push.executor_dispatch import ExecutorDispatch
 from rocketmq_py.consumer.push.handler_failures import FailedMessages
 from rocketmq_py.consumer.push.invoker import Handler, Invoker
@@ -225,20 +224,16 @@ class Session:
                 background.start_soon(self._subscriptions.keep_checking_filters)
                 background.start_soon(self._commit_periodically)
                 background.start_soon(self._queues.track_progress)
-                infos = RunningInfo(self._client, self._queues)
                 operator_requests = OperatorRequests(
                     self._client,
                     config.group,
-                    describe=self._membership.describe,
+                    membership=self._membership,
                     properties=_properties(config),
                     counters=self._counters,
                     nursery=handlers,
-                    queues=infos.infos,
-                    popped=self._popped.infos,
-                    offsets=infos.offsets,
-                    pull_again=self._queues.restart_pull,
-                    reset=self._queues.seek,
-                    consume=partial(consume_directly, invoker, config),
+                    pulled=RunningInfo(self._client, self._queues),
+                    popped=self._popped,
+                    handler=DirectConsumption(invoker, config),
                 )
                 with operator_requests.serve():
                     await self.stopping.wait()
