@@ -20,11 +20,11 @@ from rocketmq_py.arguments import wrong_type
 from rocketmq_py.client.client import Member, core_of
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.histogram import BOUNDS, HistogramSnapshot
-from rocketmq_py.consumer.group.base_consumer import BaseConsumer
+from rocketmq_py.consumer.group.base_consumer import BaseConsumer, cached_messages, metered_counters
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.handoff.hosted import Hosted
-from rocketmq_py.producer.base_producer import BaseProducer
+from rocketmq_py.handoff.hosted import Hosted, target_of
+from rocketmq_py.producer.base_producer import BaseProducer, bytes_in_flight, metered_sends
 from rocketmq_py.producer.meter import SendMeter
 from rocketmq_py.producer.statistics import Counters
 
@@ -207,15 +207,14 @@ class MetricSource:
 
         Raises ConfigurationError for another object.
         """
-        target: object = member._target if isinstance(member, Hosted) else member
+        target: object = target_of(member) if isinstance(member, Hosted) else member
         if not isinstance(target, BaseProducer | BaseConsumer):
             raise wrong_type("member", "a producer or consumer of rocketmq_py", member)
         counts: Callable[[str], _Samples]
         if isinstance(target, BaseProducer):
-            meter = target._enable_metering()
-            counts = partial(_producer_counts, target.settings.group, target._sender.counters, meter)
+            counts = partial(_producer_counts, target.settings.group, *metered_sends(target))
         else:
-            counts = partial(_consumer_counts, target.settings.group, target._enable_metering())
+            counts = partial(_consumer_counts, target.settings.group, metered_counters(target))
         with self._lock:
             self._sum_ended()
             if all(one.member() is not target for one in self._members):
@@ -239,9 +238,11 @@ class MetricSource:
                 self._add(found, key, one.counts(key))
         else:
             for one in members:
-                if (member := one.member()) is not None:
-                    gauges = _producer_gauges if isinstance(member, BaseProducer) else _consumer_gauges
-                    self._add(found, key, gauges(member, key))
+                member = one.member()
+                if isinstance(member, BaseProducer):
+                    self._add(found, key, _producer_gauges(member, key))
+                elif isinstance(member, BaseConsumer):
+                    self._add(found, key, _consumer_gauges(member, key))
         return found
 
     def _sum_ended(self) -> None:
@@ -299,13 +300,13 @@ def _producer_counts(group: str, counters: Counters, meter: SendMeter, key: str)
     return []
 
 
-def _producer_gauges(producer: Any, key: str) -> _Samples:
+def _producer_gauges(producer: BaseProducer, key: str) -> _Samples:
     labels = {"producer_group": producer.settings.group}
     match key:
         case "in_flight":
             return [(labels, producer.in_flight)]
         case "in_flight_bytes":
-            return [(labels, producer._pipeline.admission.bytes)]
+            return [(labels, bytes_in_flight(producer))]
     return []
 
 
@@ -335,9 +336,9 @@ def _consumer_counts(group: str, counters: ConsumerCounters, key: str) -> _Sampl
                 yield {"consumer_group": group, **found}, value
 
 
-def _consumer_gauges(consumer: Any, key: str) -> _Samples:
+def _consumer_gauges(consumer: BaseConsumer, key: str) -> _Samples:
     if key in ("cached_messages", "cached_bytes", "lag"):
-        for cached in consumer._cached() if consumer.is_open else ():
+        for cached in cached_messages(consumer) if consumer.is_open else ():
             values = {"cached_messages": cached.messages, "cached_bytes": cached.size, "lag": cached.lag}
             yield {"consumer_group": consumer.settings.group, "topic": cached.topic}, values[key]
 

@@ -37,6 +37,7 @@ from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError, ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.metrics import MetricNames, MetricSource
+from rocketmq_py.producer.base_producer import metered_sends
 from rocketmq_py.protocol.bodies import RequestMode
 from rocketmq_py.telemetry import TelemetryMetrics
 from rocketmq_py.telemetry.instrumentor import OPT_IN, RocketMQInstrumentor
@@ -131,7 +132,7 @@ async def test_counts_of_a_producer_outlast_it_and_its_client() -> None:
         producer = Producer(client, group="g")
         source.add(producer)
         producer._sender.counters.sent += 3
-        producer._enable_metering().answered("T", 0.003)
+        metered_sends(producer)[1].answered("T", 0.003)
     ((_, sent),) = values(source, "sent")
     assert sent == 6
     del producer
@@ -149,12 +150,22 @@ async def test_counts_of_a_producer_outlast_it_and_its_client() -> None:
     assert values(source, "sent") == [({"producer_group": "g"}, 7)]
 
 
+async def test_bytes_in_flight_include_messages_that_wait_for_a_batch() -> None:
+    source = MetricSource()
+    async with scripted_cluster(store) as cluster, Producer(cluster.address, linger=60) as producer:
+        source.add(producer)
+        await producer.submit(Message("T", b"12345"))
+        ((_, messages),), ((_, size),) = values(source, "in_flight"), values(source, "in_flight_bytes")
+        assert (messages, size) == (1, producer.statistics.in_flight_bytes)
+        assert size >= 5
+
+
 def test_forgotten_producers_leave_one_sum() -> None:
     source = MetricSource()
     producers = [counted(Producer("127.0.0.1:1", group="g"), sent=1) for _ in range(100)]
     for producer in producers:
         source.add(producer)
-    references = [weakref.ref(each._enable_metering()) for each in producers]
+    references = [weakref.ref(metered_sends(each)[1]) for each in producers]
     del producer
     producers.clear()
     gc.collect()
@@ -450,7 +461,7 @@ async def test_opentelemetry_gets_a_share_of_many_durations(
     monkeypatch.setattr("rocketmq_py.telemetry.metrics.time", SimpleNamespace(monotonic=lambda: 7.0))
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
         TelemetryMetrics(producer, meter_provider=provider, max_records_per_second=10)
-        meter = producer._enable_metering()
+        meter = metered_sends(producer)[1]
         for _ in range(900):
             meter.answered("T", 0.003)
         for _ in range(90):
@@ -464,7 +475,7 @@ def counted(producer: Producer, *, sent: int) -> Producer:
     """Return the producer after it has counted messages and one attempt for each."""
     producer._sender.counters.sent += sent
     for _ in range(sent):
-        producer._enable_metering().answered("T", 0.003)
+        metered_sends(producer)[1].answered("T", 0.003)
     return producer
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.producer.compression import Compression
+from rocketmq_py.producer.compression import Compression, compress_body
 from rocketmq_py.protocol.compression import CompressionType, codec, decompress
 
 KINDS = list(CompressionType)
@@ -20,17 +20,17 @@ KINDS = list(CompressionType)
 )
 def test_bodies_from_the_bound_on_are_compressed_and_flagged(kind: CompressionType, flag: int) -> None:
     compression = Compression(kind=kind)
-    body, bits = compression._compress_body(b"x" * 4096)
+    body, bits = compress_body(compression, b"x" * 4096)
     assert bits == flag
     assert len(body) < 100
     assert decompress(body, kind) == b"x" * 4096
-    assert compression._compress_body(b"x" * 4095) == (b"x" * 4095, 0)
+    assert compress_body(compression, b"x" * 4095) == (b"x" * 4095, 0)
 
 
 def test_a_body_that_compression_would_not_shrink_is_unchanged() -> None:
     body = random.Random(1).randbytes(8192)
     for kind in KINDS:
-        sent, bits = Compression(kind=kind)._compress_body(body)
+        sent, bits = compress_body(Compression(kind=kind), body)
         assert sent is body
         assert bits == 0
 
@@ -40,7 +40,7 @@ def test_the_sent_body_decompresses_to_the_original(
     kind: CompressionType, over: int, piece: bytes, times: int
 ) -> None:
     body = piece * times
-    sent, bits = Compression(over, kind)._compress_body(body)
+    sent, bits = compress_body(Compression(over, kind), body)
     assert len(sent) <= len(body)
     assert (decompress(sent, CompressionType(bits >> 8)) if bits else sent) == body
 
@@ -65,8 +65,8 @@ def test_a_level_that_the_kind_does_not_have_is_rejected(
 
 def test_a_level_is_used() -> None:
     text = b" ".join(random.Random(1).choices([b"some", b"words", b"of", b"all", b"sorts"], k=5000))
-    quick, _ = Compression(kind=CompressionType.ZSTD, level=1)._compress_body(text)
-    small, _ = Compression(kind=CompressionType.ZSTD, level=22)._compress_body(text)
+    quick, _ = compress_body(Compression(kind=CompressionType.ZSTD, level=1), text)
+    small, _ = compress_body(Compression(kind=CompressionType.ZSTD, level=22), text)
     assert len(small) < len(quick)
 
 

@@ -8,8 +8,8 @@ import attrs
 
 from rocketmq_py.admin.access_values import SUPER, AclRule, user_of
 from rocketmq_py.admin.errors import AlreadyExistsError
-from rocketmq_py.admin.group_values import GroupSettings
-from rocketmq_py.admin.topic_values import TYPE_ATTRIBUTE, MessageType, TopicSettings
+from rocketmq_py.admin.group_values import settings_of_group
+from rocketmq_py.admin.topic_values import TYPE_ATTRIBUTE, MessageType, settings_of_topic
 from rocketmq_py.protocol.bodies import PolicyEntryInfo, SubscriptionGroupConfig, TopicConfig, UserInfo
 
 
@@ -28,7 +28,7 @@ def require_same(kind: str, name: str, existing: Mapping[str, object], wanted: M
 
 def topic_values(config: TopicConfig, attributes: Mapping[str, str | None]) -> Mapping[str, object]:
     """Return the settings of a topic to create, for :func:`require_same`."""
-    settings = TopicSettings._of(config)
+    settings = settings_of_topic(config)
     return {
         "read_queues": settings.read_queues,
         "write_queues": settings.write_queues,
@@ -40,7 +40,7 @@ def topic_values(config: TopicConfig, attributes: Mapping[str, str | None]) -> M
 
 def group_values(config: SubscriptionGroupConfig, attributes: Mapping[str, str]) -> Mapping[str, object]:
     """Return the settings of a group to create, for :func:`require_same`."""
-    return {**attrs.asdict(GroupSettings._of(config)), "attributes": attributes}
+    return {**attrs.asdict(settings_of_group(config)), "attributes": attributes}
 
 
 def require_same_user(name: str, existing: Mapping[str, UserInfo], wanted: UserInfo) -> None:

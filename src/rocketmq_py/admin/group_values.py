@@ -39,17 +39,17 @@ class GroupSettings:
     retry_queues: int = 1
     attributes: Mapping[str, str] = attrs.field(factory=dict)
 
-    @classmethod
-    def _of(cls, config: SubscriptionGroupConfig) -> GroupSettings:
-        """Return the settings in a broker's response."""
-        return cls(
-            consume_enable=config.consume_enable,
-            broadcast_enable=config.consume_broadcast_enable,
-            orderly=config.consume_message_orderly,
-            max_reconsume_times=config.retry_max_times,
-            retry_queues=config.retry_queue_nums,
-            attributes=dict(config.attributes),
-        )
+
+def settings_of_group(config: SubscriptionGroupConfig) -> GroupSettings:
+    """Return the settings of a group in a broker's response."""
+    return GroupSettings(
+        consume_enable=config.consume_enable,
+        broadcast_enable=config.consume_broadcast_enable,
+        orderly=config.consume_message_orderly,
+        max_reconsume_times=config.retry_max_times,
+        retry_queues=config.retry_queue_nums,
+        attributes=dict(config.attributes),
+    )
 
 
 @attrs.frozen(kw_only=True)

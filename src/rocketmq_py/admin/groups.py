@@ -40,6 +40,7 @@ from rocketmq_py.admin.group_values import (
     GroupListing,
     GroupSettings,
     GroupSummary,
+    settings_of_group,
 )
 from rocketmq_py.admin.offered_parts import brokers_of_group, group_offsets, needs_topics
 from rocketmq_py.admin.operations import (
@@ -195,7 +196,7 @@ class Groups(Operations):
         lags = [one for one in lag_of(client, stats, members) if not only or one.topic in only]
         return GroupDescription(
             group=group,
-            settings={name: GroupSettings._of(one.config) for name, one in on_brokers.items() if one.config},
+            settings={name: settings_of_group(one.config) for name, one in on_brokers.items() if one.config},
             topics=tuple(lags),
             rate=None if GROUP_RATE in refusals else sum(one.consume_tps for one in stats),
             members=members,
@@ -272,7 +273,7 @@ class Groups(Operations):
         await require_attribute_support(client, selected, wanted, "group")
         tables = await query_each(selected, lambda name: group_configs(client, any_address(selected[name])))
         existing = {
-            name: GroupSettings._of(table[name_on_wire])
+            name: settings_of_group(table[name_on_wire])
             for name, table in tables.values.items()
             if name_on_wire in table
         }
@@ -339,7 +340,7 @@ class Groups(Operations):
             applied = without_needless_removals(wanted, old.attributes)
             new = msgspec.structs.replace(old, attributes=encode_group_changes(applied), **new_values)
             await self._put(broker, new)
-            return GroupSettings._of(
+            return settings_of_group(
                 msgspec.structs.replace(new, attributes=apply_changes(applied, old.attributes))
             )
 

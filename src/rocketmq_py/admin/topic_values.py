@@ -82,25 +82,25 @@ class TopicSettings:
     order: bool = False
     attributes: Mapping[str, str] = attrs.field(factory=dict)
 
-    @classmethod
-    def _of(cls, config: TopicConfig) -> TopicSettings:
-        """Return the settings in a broker's response."""
-        return cls(
-            read_queues=config.read_queue_nums,
-            write_queues=config.write_queue_nums,
-            permission=Permission.of_bits(config.perm),
-            order=config.order,
-            attributes=dict(config.attributes),
-        )
 
-    @classmethod
-    def _of_route(cls, data: QueueData) -> TopicSettings:
-        """Return the settings in a route, which has no order and no attributes."""
-        return cls(
-            read_queues=data.read_queue_nums,
-            write_queues=data.write_queue_nums,
-            permission=Permission.of_bits(data.perm),
-        )
+def settings_of_topic(config: TopicConfig) -> TopicSettings:
+    """Return the settings of a topic in a broker's response."""
+    return TopicSettings(
+        read_queues=config.read_queue_nums,
+        write_queues=config.write_queue_nums,
+        permission=Permission.of_bits(config.perm),
+        order=config.order,
+        attributes=dict(config.attributes),
+    )
+
+
+def settings_in_route(data: QueueData) -> TopicSettings:
+    """Return the settings of a topic in a route, which has no order and no attributes."""
+    return TopicSettings(
+        read_queues=data.read_queue_nums,
+        write_queues=data.write_queue_nums,
+        permission=Permission.of_bits(data.perm),
+    )
 
 
 def unread_queues_of(topic: str, brokers: Mapping[str, TopicSettings]) -> tuple[MessageQueue, ...]:
@@ -185,26 +185,26 @@ class TopicQueue:
     max_offset: int
     last_message_ms: int | None
 
-    @classmethod
-    def _of(cls, topic: str, queue: MessageQueue, offset: TopicOffset) -> TopicQueue:
-        """Return a queue in a broker's response.
-
-        Args:
-            topic: the topic's user-visible name.
-            queue: the queue, with the topic's name on the wire.
-            offset: the queue's offsets.
-        """
-        return cls(
-            queue=MessageQueue(topic, queue.broker_name, queue.queue_id),
-            min_offset=offset.min_offset,
-            max_offset=offset.max_offset,
-            last_message_ms=offset.last_update_timestamp or None,
-        )
-
     @property
     def messages(self) -> int:
         """The number of messages."""
         return self.max_offset - self.min_offset
+
+
+def topic_queue(topic: str, queue: MessageQueue, offset: TopicOffset) -> TopicQueue:
+    """Return a queue in a broker's response.
+
+    Args:
+        topic: the topic's user-visible name.
+        queue: the queue, with the topic's name on the wire.
+        offset: the queue's offsets.
+    """
+    return TopicQueue(
+        queue=MessageQueue(topic, queue.broker_name, queue.queue_id),
+        min_offset=offset.min_offset,
+        max_offset=offset.max_offset,
+        last_message_ms=offset.last_update_timestamp or None,
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -44,6 +44,9 @@ from rocketmq_py.admin.topic_values import (
     TopicQueue,
     TopicSettings,
     TopicSummary,
+    settings_in_route,
+    settings_of_topic,
+    topic_queue,
 )
 from rocketmq_py.arguments import (
     check_changes,
@@ -112,7 +115,7 @@ class Topics(Operations):
         topics = []
         for name in names:
             settings = {
-                broker: TopicSettings._of(table[name])
+                broker: settings_of_topic(table[name])
                 for broker, table in answers.values.items()
                 if name in table
             }
@@ -316,7 +319,7 @@ class Topics(Operations):
             new = msgspec.structs.replace(old, perm=perm, **new_values)
             applied = without_needless_removals(wanted, old.attributes)
             await self._put_topic_config(selected[name], new, encode_topic_changes(applied))
-            return TopicSettings._of(
+            return settings_of_topic(
                 msgspec.structs.replace(new, attributes=apply_changes(applied, old.attributes))
             )
 
@@ -382,7 +385,7 @@ class Topics(Operations):
         return msgspec.structs.replace(config, topic_name=topic)
 
     async def _settings(self, topic: str, broker: BrokerData) -> TopicSettings:
-        return TopicSettings._of(await self._topic_config(topic, broker))
+        return settings_of_topic(await self._topic_config(topic, broker))
 
     async def _on_broker(self, topic: str, broker: BrokerData, data: QueueData | None) -> _TopicOnBroker:
         """Return a topic's settings and queues on a broker. ``data`` is its part of the route."""
@@ -392,7 +395,7 @@ class Topics(Operations):
         except UnsupportedByBrokerError as refusal:
             if data is None:
                 raise
-            settings = TopicSettings._of_route(data)
+            settings = settings_in_route(data)
             not_offered[TOPIC_SETTINGS] = refusal
         header = GetTopicStatsInfoRequest(topic=topic)
         try:
@@ -402,7 +405,7 @@ class Topics(Operations):
             count = max(settings.read_queues, settings.write_queues)
             table = await offsets_of_queues(self._client, broker, topic, count)
             not_offered[STORE_TIMES] = refusal
-        queues = [TopicQueue._of(topic, queue, offset) for queue, offset in table.items()]
+        queues = [topic_queue(topic, queue, offset) for queue, offset in table.items()]
         return _TopicOnBroker(
             settings, tuple(sorted(queues, key=lambda one: one.queue.queue_id)), not_offered
         )

@@ -131,6 +131,11 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
         )
 
 
+async def call(hosted: Hosted[Any], function: Callable[[], Awaitable[Result]]) -> Result:
+    """Await a function in the trio thread while ``hosted`` is open."""
+    return await hosted._call(function)
+
+
 def for_loop(
     function: Callable[..., Any], where: Callable[[], tuple[LoopLink, contextvars.Context]]
 ) -> Callable[..., Any]:

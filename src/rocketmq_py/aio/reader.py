@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from rocketmq_py import consumer
 from rocketmq_py.aio.generated_methods import ReaderMethods
-from rocketmq_py.aio.hosted import Hosted
+from rocketmq_py.aio.hosted import Hosted, call
 from rocketmq_py.arguments import Duration
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.client.settings import ClientOptions, ClientSettings
@@ -23,6 +23,7 @@ from rocketmq_py.consumer.read.pull_result_stream import (
     DEFAULT_PARALLEL,
     DEFAULT_RETRY_TIMEOUT,
 )
+from rocketmq_py.handoff.hosted import check_usable
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.position import Position
 from rocketmq_py.protocol.subscription import ALL
@@ -136,13 +137,13 @@ class _Flattened(AsyncIterator[Item]):
         self._has_ended = False
 
     async def __anext__(self) -> Item:
-        self._hosted._thread.check_usable()
+        check_usable(self._hosted)
         while True:
             with suppress(IndexError):  # another loop may take one meanwhile
                 return self._items.popleft()
             if self._has_ended:
                 raise StopAsyncIteration
-            await self._hosted._call(self._fetch)
+            await call(self._hosted, self._fetch)
 
     async def _fetch(self) -> None:
         items = await self._next_batch()

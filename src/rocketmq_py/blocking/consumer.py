@@ -29,7 +29,7 @@ from rocketmq_py.consumer import (
     PoppedMessage,
     PushConsumerOptions,
 )
-from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES
+from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES, is_leaving
 from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerSettings
 from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
 from rocketmq_py.consumer.pop.settings import PopConsumerSettings
@@ -318,9 +318,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         return bool(self._undelivered)
 
     def _check_open(self) -> None:
-        if (
-            not self._target._is_leaving
-        ):  # while it leaves the group, its assignment listener may still commit
+        if not is_leaving(self._target):  # its assignment listener may still commit
             super()._check_open()
 
     @property

@@ -102,3 +102,8 @@ class Hosted(base.Hosted[Target]):
         except BaseException:
             context.abandon_soon()
             raise
+
+
+def call(hosted: Hosted[Any], function: Callable[[], Awaitable[Result]]) -> Result:
+    """Wait for an async function in the trio thread while ``hosted`` is open."""
+    return hosted._call(function)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 from rocketmq_py import consumer
 from rocketmq_py.arguments import Duration
 from rocketmq_py.blocking.generated_methods import ReaderMethods
-from rocketmq_py.blocking.hosted import Hosted
+from rocketmq_py.blocking.hosted import Hosted, call
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.client.settings import ClientOptions, ClientSettings
 from rocketmq_py.client.shown_settings import takes_settings
@@ -24,6 +24,7 @@ from rocketmq_py.consumer.read.pull_result_stream import (
     DEFAULT_PARALLEL,
     DEFAULT_RETRY_TIMEOUT,
 )
+from rocketmq_py.handoff.hosted import check_usable, close_soon
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.position import Position
 from rocketmq_py.protocol.subscription import ALL
@@ -134,7 +135,7 @@ class _Stream(Iterator[Item]):
     def __init__(self, hosted: Hosted[Lifespan], next_batch: Callable[[], Awaitable[Sequence[Item]]]) -> None:
         self._hosted = hosted
         self._items = _Flattened(hosted, next_batch)
-        weakref.finalize(self, hosted._close_soon).atexit = False
+        weakref.finalize(self, close_soon, hosted).atexit = False
 
     def __enter__(self) -> Self:
         return self
@@ -199,13 +200,13 @@ class _Flattened(Iterator[Item]):
         self._has_ended = False
 
     def __next__(self) -> Item:
-        self._hosted._thread.check_usable()
+        check_usable(self._hosted)
         while True:
             with suppress(IndexError):  # another thread may take one meanwhile
                 return self._items.popleft()
             if self._has_ended:
                 raise StopIteration
-            self._hosted._call(self._fetch)
+            call(self._hosted, self._fetch)
 
     async def _fetch(self) -> None:
         items = await self._next_batch()

@@ -12,6 +12,7 @@ from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import Producer
 from rocketmq_py.producer.first_attempt import FirstAttempt
 from rocketmq_py.producer.outcome import Acknowledgement, send_result
+from rocketmq_py.producer.producer import begin_send
 from rocketmq_py.producer.send_request import Destination
 
 
@@ -45,7 +46,7 @@ class SendCall(Call[SendResult]):
         self.has_started = True
         message, queue, timeout = self._arguments
         try:
-            attempt = self._context.run(self._producer._begin_send, message, self._answered, queue, timeout)
+            attempt = self._context.run(begin_send, self._producer, message, self._answered, queue, timeout)
         except BaseException as error:  # noqa: BLE001  # raised in the caller's thread
             self._error = error
             self.ended()

@@ -199,6 +199,21 @@ class Hosted(Generic[Target]):
         return deadline
 
 
+def target_of(hosted: Hosted[Target]) -> Target:
+    """Return the trio object of an object of another API."""
+    return hosted._target
+
+
+def check_usable(hosted: Hosted[Any]) -> None:
+    """Raise ClosedError in a process that was forked from the one that opened the object."""
+    hosted._thread.check_usable()
+
+
+def close_soon(hosted: Hosted[Any]) -> None:
+    """Close it without waiting, from any thread, signal handler or finalizer."""
+    hosted._close_soon()
+
+
 def plain(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """Declare a plain method of a trio class for another API: it is called in the trio thread."""
     name = method.__name__

@@ -19,7 +19,9 @@ from rocketmq_py.handoff.hosted import Hosted
 from rocketmq_py.handoff.send_queue import QueuedSend, SendQueue
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import PendingReply, Producer, ProducerStatistics
-from rocketmq_py.producer.closing import INTERRUPTED, Closing
+from rocketmq_py.producer.base_producer import closing_of
+from rocketmq_py.producer.closing import INTERRUPTED
+from rocketmq_py.producer.producer import accept
 from rocketmq_py.producer.send_request import Destination
 
 Queue = TypeVar("Queue", bound=SendQueue[Any])
@@ -36,7 +38,7 @@ class HostedProducer(Hosted[Producer], Generic[Queue]):
         self._send_queue = type(self)._queue_class(
             self._thread,
             self._submit_to_target,
-            self._target._closing,
+            closing_of(self._target),
             max_count=settings.max_in_flight if settings.linger is None else sys.maxsize,
             max_bytes=settings.max_in_flight_bytes,
         )
@@ -67,7 +69,8 @@ class HostedProducer(Hosted[Producer], Generic[Queue]):
 
     def _submit_to_target(self, send: QueuedSend) -> Coroutine[Any, Any, object] | None:
         """Pass a queued message to the trio producer."""
-        accepted = self._target._accept(send.message, send.queue, send.timeout, send)
+        assert send.message is not None
+        accepted = accept(self._target, send.message, send.queue, send.timeout, send)
         return accepted if type(accepted) is CoroutineType else None
 
     async def _submit_request(
@@ -91,7 +94,7 @@ class HostedProducer(Hosted[Producer], Generic[Queue]):
         self._send_queue.abandon(self._client.name_servers.addresses)
 
     async def _finish(self, deadline: float) -> float:
-        closing: Closing = self._target._closing
+        closing = closing_of(self._target)
         seconds = self._target.settings.close_timeout
         if deadline < math.inf:  # the process ends
             seconds = max(seconds, trio_thread.EXIT_SECONDS)
@@ -106,7 +109,7 @@ class HostedProducer(Hosted[Producer], Generic[Queue]):
 
     def _stop_waiting(self) -> None:
         """Give up pending sends (in the trio thread)."""
-        self._target._closing.give_up(INTERRUPTED)
+        closing_of(self._target).give_up(INTERRUPTED)
 
     async def _send_all(
         self, messages: list[Message], queues: list[Destination | None] | None

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from rocketmq_py.arguments import Duration
 from rocketmq_py.consumer import LitePullConsumer
+from rocketmq_py.consumer.lite_pull.consumer import put_back
 from rocketmq_py.message import ReceivedMessage
 
 Item = TypeVar("Item")
@@ -134,7 +135,7 @@ class UndeliveredPolls(Undelivered[ReceivedMessage]):
     def _put_back(self) -> None:
         """Put messages back into the buffer, but not those that another call has acknowledged meanwhile."""
         positions = {(message.queue, message.queue_offset) for message in list(self.items)}
-        returned = self._consumer._queues.buffer.put_back(positions)
+        returned = put_back(self._consumer, positions)
         for message in list(self.items):
             if (message.queue, message.queue_offset) in returned:
                 self.items.remove(message)

@@ -25,7 +25,7 @@ from rocketmq_py.producer.request_builder import RequestBuilder, check_message
 from rocketmq_py.producer.request_reply import PendingReplies
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.producer.settings import ProducerOptions, ProducerSettings
-from rocketmq_py.producer.statistics import ProducerStatistics
+from rocketmq_py.producer.statistics import Counters, ProducerStatistics
 from rocketmq_py.producer.tracing import trace_sends
 
 
@@ -98,16 +98,10 @@ class BaseProducer(Member):
             oneway=counters.oneway,
             late_replies=self._replies.late,
             in_flight=self.in_flight,
-            in_flight_bytes=self._pipeline.admission.bytes + (self._batcher.bytes if self._batcher else 0),
+            in_flight_bytes=bytes_in_flight(self),
             latency=counters.latency(),
             brokers=faults.states() if faults is not None and self.is_open else {},
         )
-
-    def _enable_metering(self) -> SendMeter:
-        """Return the meter, which records from the first call of this method on."""
-        if self._sender.meter is None:
-            self._sender.meter = SendMeter()
-        return self._sender.meter
 
     @from_any_thread
     def health(self) -> ProducerHealth:
@@ -186,3 +180,22 @@ class BaseProducer(Member):
             is_half=is_half,
             started_ms=self._client.now_ms(),
         )
+
+
+def closing_of(producer: BaseProducer) -> Closing:
+    """Return the part of a producer that ends its pending sends."""
+    return producer._closing
+
+
+def bytes_in_flight(producer: BaseProducer) -> int:
+    """Return the size of the messages without an outcome, those that wait for a batch included."""
+    batcher = producer._batcher
+    return producer._pipeline.admission.bytes + (0 if batcher is None else batcher.bytes)
+
+
+def metered_sends(producer: BaseProducer) -> tuple[Counters, SendMeter]:
+    """Return the counters of a producer, and its meter, which records from the first call on."""
+    sender = producer._sender
+    if sender.meter is None:
+        sender.meter = SendMeter()
+    return sender.counters, sender.meter

@@ -41,15 +41,16 @@ class Compression:
             )
         codec(self.kind)  # a missing extra must raise here, not at the first large message
 
-    def _compress_body(self, body: bytes) -> tuple[bytes, int]:
-        """Return the body to send, and the bits of the system flag that describe its compression.
 
-        A body that is below ``over``, or that compression would not shrink, is returned unchanged with 0. Do
-        not pass the body of a batch: brokers split batches, and cannot split compressed ones.
-        """
-        if len(body) < self.over:
-            return body, 0
-        compressed = compress(body, self.kind, self.level)
-        if len(compressed) >= len(body):
-            return body, 0
-        return compressed, COMPRESSED_FLAG | self.kind << COMPRESSION_TYPE_SHIFT
+def compress_body(compression: Compression, body: bytes) -> tuple[bytes, int]:
+    """Return the body to send, and the bits of the system flag that describe its compression.
+
+    A body that is below ``over``, or that compression would not shrink, is returned unchanged with 0. Do not
+    pass the body of a batch: brokers split batches, and cannot split compressed ones.
+    """
+    if len(body) < compression.over:
+        return body, 0
+    compressed = compress(body, compression.kind, compression.level)
+    if len(compressed) >= len(body):
+        return body, 0
+    return compressed, COMPRESSED_FLAG | compression.kind << COMPRESSION_TYPE_SHIFT

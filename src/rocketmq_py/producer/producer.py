@@ -416,3 +416,30 @@ class Producer(RequestingProducer):
         if self._hooks.all:
             return None
         return self._batch_sender.begin(messages, on_answer, queue, timeout, in_halves=True)
+
+
+def accept(
+    producer: Producer,
+    message: Message,
+    queue: Destination | None,
+    timeout: Duration | None,
+    receiver: OutcomeReceiver,
+) -> OutcomeReceiver | Coroutine[Any, Any, OutcomeReceiver]:
+    """Submit a message of another API, whose ``receiver`` gets the outcome.
+
+    Returns the receiver, or a coroutine that submits the message once there is space.
+    """
+    accepted: OutcomeReceiver | Coroutine[Any, Any, OutcomeReceiver]
+    accepted = producer._accept(message, queue, timeout, receiver)
+    return accepted
+
+
+def begin_send(
+    producer: Producer,
+    message: Message,
+    on_answer: OnAnswer,
+    queue: Destination | None,
+    timeout: Duration | None,
+) -> FirstAttempt | None:
+    """Start a send of another API without a task; see FirstAttempt. Returns None if that is not possible."""
+    return producer._begin_send(message, on_answer, queue, timeout)

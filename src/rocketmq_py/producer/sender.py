@@ -23,6 +23,7 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.message import SendResult
 from rocketmq_py.producer.batch import is_sent_in_halves
+from rocketmq_py.producer.compression import compress_body
 from rocketmq_py.producer.fault_detector import FaultDetector, is_reachable
 from rocketmq_py.producer.latency_faults import LatencyFaults
 from rocketmq_py.producer.meter import SendMeter
@@ -149,9 +150,9 @@ class Sender:
         compression = self._config.compression
         assert compression is not None
         if len(request.body) < _OFFLOAD_SIZE:
-            request.set_compressed(*compression._compress_body(request.body))
+            request.set_compressed(*compress_body(compression, request.body))
         else:
-            request.set_compressed(*await trio.to_thread.run_sync(compression._compress_body, request.body))
+            request.set_compressed(*await trio.to_thread.run_sync(compress_body, compression, request.body))
 
     async def _attempt_until_stored(
         self, request: SendRequest, error: RocketMQError | None = None

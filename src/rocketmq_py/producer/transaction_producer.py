@@ -33,6 +33,7 @@ from rocketmq_py.producer.transaction_values import (
     TransactionSendResult,
     TransactionState,
     TransactionStatistics,
+    half_of,
 )
 from rocketmq_py.property_names import CHECK_IMMUNITY_SECONDS, PRODUCER_GROUP, TRANSACTION_PREPARED
 from rocketmq_py.protocol.stored_message import TRANSACTION_PREPARED_FLAG
@@ -260,11 +261,11 @@ class TransactionProducer(Producer):
         self._in_progress += 1
         try:
             transaction = await self._send_half(message, queue, timeout, check_immunity)
-            self._checker.defer_checks(transaction._half)
+            self._checker.defer_checks(half_of(transaction))
             try:
                 yield transaction
             finally:
-                self._checker.take_deferred(transaction._half)
+                self._checker.take_deferred(half_of(transaction))
         finally:
             self._in_progress -= 1
             self._sender.counters.last_result = trio.current_time()
@@ -329,5 +330,5 @@ class TransactionProducer(Producer):
         return None
 
     async def _report(self, transaction: Transaction) -> None:
-        half = self._checker.take_deferred(transaction._half)
+        half = self._checker.take_deferred(half_of(transaction))
         transaction.end_error = await self._reporter.report(half, transaction.state)

@@ -138,6 +138,11 @@ class Transaction:
         return self.result.message_id
 
 
+def half_of(transaction: Transaction) -> HalfMessage:
+    """Return the half message of a transaction."""
+    return transaction._half
+
+
 @attrs.frozen(kw_only=True)
 class TransactionStatistics:
     """A snapshot of the counters of transactions and of brokers' checks.

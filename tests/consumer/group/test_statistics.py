@@ -19,7 +19,7 @@ from rocketmq_py.consumer import (
     TopicStatistics,
 )
 from rocketmq_py.consumer.group.counters import RATE_SECONDS, ConsumerCounters
-from rocketmq_py.consumer.group.statistics import epoch_ms
+from rocketmq_py.consumer.group.statistics import epoch_ms, topic_statistics
 from rocketmq_py.errors import ClosedError, NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
@@ -40,17 +40,17 @@ async def test_topic_statistics_have_the_rates_of_the_last_minute(
         nursery.start_soon(statistics.keep_sampling)
         counters.done += 600
         await trio.sleep(30)
-        of_topic = TopicStatistics._of(*statistics.topics()["T"])
+        of_topic = topic_statistics(*statistics.topics()["T"])
         assert of_topic.handled_per_second == 20
         await trio.sleep(90)
         counters.done, counters.pulled, counters.pulls = 660, 120, 2
         counters.pull_seconds, counters.calls, counters.call_seconds, counters.failed = 0.5, 4, 2.0, 30
-        of_topic = TopicStatistics._of(*statistics.topics()["T"])
+        of_topic = topic_statistics(*statistics.topics()["T"])
         assert (of_topic.handled_per_second, of_topic.pulled_per_second) == (1, 2)
         assert (of_topic.pull_seconds, of_topic.handle_seconds) == (0.25, 0.5)
         assert (of_topic.handled, of_topic.failed, of_topic.failed_last_hour) == (660, 30, 30)
         await trio.sleep(3700)
-        assert TopicStatistics._of(*statistics.topics()["T"]).failed_last_hour == 0
+        assert topic_statistics(*statistics.topics()["T"]).failed_last_hour == 0
         nursery.cancel_scope.cancel()
 
 

@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from rocketmq_py.arguments import check_not_blank
-from rocketmq_py.client.client import Client, Member
+from rocketmq_py.client.client import Client, Member, core_of
 from rocketmq_py.client.lifespan import from_any_thread
 from rocketmq_py.client.settings import ClientSettings, split_options
 from rocketmq_py.client.tracing import TraceDispatcher
@@ -18,7 +18,7 @@ from rocketmq_py.consumer.group.counters import CachedMessages, ConsumerCounters
 from rocketmq_py.consumer.group.health import ConsumerHealth, health_of
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.consumer.group.membership import FLUSH_SECONDS
-from rocketmq_py.consumer.group.statistics import ConsumerStatistics, QueueStatistics, TopicStatistics
+from rocketmq_py.consumer.group.statistics import ConsumerStatistics, QueueStatistics, topic_statistics
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, check_sql_filter, subscription_of
 from rocketmq_py.consumer.group.tracing import ConsumeTraceHook
 from rocketmq_py.errors import ClosedError
@@ -99,19 +99,9 @@ class BaseConsumer(Member):
             return self._final_statistics
         queues = self._consumer_queues()
         return ConsumerStatistics(
-            topics={topic: TopicStatistics._of(*values) for topic, values in self._counters.topics().items()},
+            topics={topic: topic_statistics(*values) for topic, values in self._counters.topics().items()},
             queues={} if queues is None else queues.statistics(),
         )
-
-    def _enable_metering(self) -> ConsumerCounters:
-        """Return the counters, whose meters record from the first call of this method on."""
-        self._counters.start_metering(self._client.now_ms)
-        return self._counters
-
-    def _cached(self) -> list[CachedMessages]:
-        """Return the unacknowledged messages in memory of each queue. Any thread may call this."""
-        queues = self._consumer_queues()
-        return [] if queues is None else list(queues.cached())
 
     @from_any_thread
     def health(self) -> ConsumerHealth:
@@ -153,6 +143,18 @@ class BaseConsumer(Member):
     def _abandon(self) -> None:
         self._final_statistics = self.statistics
         super()._abandon()
+
+
+def metered_counters(consumer: BaseConsumer) -> ConsumerCounters:
+    """Return the counters of a consumer, whose meters record from the first call of this function on."""
+    consumer._counters.start_metering(core_of(consumer).now_ms)
+    return consumer._counters
+
+
+def cached_messages(consumer: BaseConsumer) -> list[CachedMessages]:
+    """Return the unacknowledged messages in memory of each queue of a consumer. Any thread may call this."""
+    queues = consumer._consumer_queues()
+    return [] if queues is None else list(queues.cached())
 
 
 class GroupConsumer(BaseConsumer):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping
-from typing import Self
 
 import attrs
 import trio
@@ -70,25 +69,6 @@ class TopicStatistics:
     failed_per_second: float
     handle_seconds: float
 
-    @classmethod
-    def _of(cls, counters: TopicCounters, status: ConsumeStatus) -> Self:
-        """Return the statistics for a topic's counters and current rates."""
-        return cls(
-            pulled=counters.pulled,
-            redelivered=counters.redelivered,
-            handled=counters.done,
-            failed=counters.failed,
-            failed_last_hour=status.consume_failed_msgs,
-            sent_back=counters.sent_back,
-            dead_letters=counters.dead_letters,
-            cut_off=counters.cut_off,
-            pulled_per_second=status.pull_tps,
-            pull_seconds=status.pull_rt / 1000,
-            handled_per_second=status.consume_ok_tps,
-            failed_per_second=status.consume_failed_tps,
-            handle_seconds=status.consume_rt / 1000,
-        )
-
     def __str__(self) -> str:
         return (
             f"pulled {self.pulled} ({self.pulled_per_second:.1f}/s, {self.pull_seconds * 1000:.1f} ms), "
@@ -96,6 +76,25 @@ class TopicStatistics:
             f"failed {self.failed}, redelivered {self.redelivered}, sent back {self.sent_back}, "
             f"dead letters {self.dead_letters}"
         )
+
+
+def topic_statistics(counters: TopicCounters, status: ConsumeStatus) -> TopicStatistics:
+    """Return the statistics for a topic's counters and current rates."""
+    return TopicStatistics(
+        pulled=counters.pulled,
+        redelivered=counters.redelivered,
+        handled=counters.done,
+        failed=counters.failed,
+        failed_last_hour=status.consume_failed_msgs,
+        sent_back=counters.sent_back,
+        dead_letters=counters.dead_letters,
+        cut_off=counters.cut_off,
+        pulled_per_second=status.pull_tps,
+        pull_seconds=status.pull_rt / 1000,
+        handled_per_second=status.consume_ok_tps,
+        failed_per_second=status.consume_failed_tps,
+        handle_seconds=status.consume_rt / 1000,
+    )
 
 
 @attrs.frozen(kw_only=True)

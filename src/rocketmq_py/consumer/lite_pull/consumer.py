@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -319,7 +319,7 @@ class LitePullConsumer(GroupConsumer):
 
         When cancelled, any of the offsets may have been committed. The next commit repeats the others.
         """
-        if not self._is_leaving:
+        if not self._queues.is_leaving:
             self._check_open()
         checked = None if offsets is None else check_offsets(offsets)
         for queue in checked or ():
@@ -339,11 +339,6 @@ class LitePullConsumer(GroupConsumer):
         """
         await self.queues(check_instance(queue, "queue", MessageQueue).topic)
         return await self._client.brokers.committed_offset(self._settings.group, queue, zero_if_new=False)
-
-    @property
-    def _is_leaving(self) -> bool:
-        """Whether the consumer is closing and its AssignmentListener, which may commit, is being called."""
-        return self._queues.is_leaving
 
     def _consumer_queues(self) -> Assignment:
         return self._queues
@@ -383,3 +378,15 @@ class LitePullConsumer(GroupConsumer):
     def _check_assigned(self, queue: MessageQueue) -> None:
         self._check_open()
         self._queues.check_assigned(check_instance(queue, "queue", MessageQueue))
+
+
+def is_leaving(consumer: LitePullConsumer) -> bool:
+    """Return whether the consumer is closing and calls its AssignmentListener, which may commit."""
+    return consumer._queues.is_leaving
+
+
+def put_back(
+    consumer: LitePullConsumer, positions: Collection[tuple[MessageQueue, int]]
+) -> set[tuple[MessageQueue, int]]:
+    """Put polled messages back that another API has not returned yet. Return the positions of these."""
+    return consumer._queues.buffer.put_back(positions)
