@@ -19,7 +19,6 @@ from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.typed_sends import SendCommand
 from rocketmq_py.remoting import Answer, Connection, server
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import PATIENCE
@@ -98,10 +97,6 @@ def received(monkeypatch: pytest.MonkeyPatch) -> list[Command]:
         def _handle_request(self, request: Command) -> None:
             requests.append(request)
             super()._handle_request(request)
-
-        def _handle_send(self, send: SendCommand) -> None:
-            requests.append(send.as_command())
-            super()._handle_send(send)
 
     monkeypatch.setattr(server, "Connection", Recording)
     return requests

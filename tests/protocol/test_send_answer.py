@@ -8,7 +8,7 @@ from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.protocol.command import RESPONSE_FLAG, Command, Serialization
 from rocketmq_py.protocol.frames import FrameDecoder
-from rocketmq_py.protocol.typed_sends import SendAnswer, SendCommand
+from rocketmq_py.protocol.send_answer import SendAnswer
 from tests.protocol.encoding import encode_command
 from tests.protocol.strategies import commands
 
@@ -32,7 +32,7 @@ answers = st.builds(
 )
 
 
-def as_commands(received: list[Command | SendAnswer | SendCommand]) -> list[Command]:
+def as_commands(received: list[Command | SendAnswer]) -> list[Command]:
     return [one if isinstance(one, Command) else one.as_command() for one in received]
 
 

@@ -31,7 +31,6 @@ from rocketmq_py.broker.pop.pop_requests import PopProcessor
 from rocketmq_py.broker.profile_rules import ProfileRules, access_keys_of
 from rocketmq_py.broker.pull_requests import PullProcessor
 from rocketmq_py.broker.query_requests import QueryProcessor
-from rocketmq_py.broker.sends.plain_sends import PlainSendHandler
 from rocketmq_py.broker.sends.recall_requests import RecallProcessor
 from rocketmq_py.broker.sends.reply_requests import ReplyProcessor
 from rocketmq_py.broker.sends.send_back_requests import SendBackProcessor
@@ -42,7 +41,7 @@ from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler, TimerM
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
-from rocketmq_py.remoting import Connection, SendHandler
+from rocketmq_py.remoting import Connection
 
 COMMON_PROCESSORS = (
     OffsetProcessor,
@@ -73,7 +72,6 @@ class Broker:
         dispatch: answers requests, after :meth:`open`.
         check: authenticates requests, and applies the rules of a profile. None if ``config`` has neither
             access keys nor a profile. Raises Refusal.
-        send_handler: the fast path for plain sends; None before :meth:`open`, and if requests are checked.
         tasks: functions to run as background tasks, after :meth:`open`. They answer held pulls and pops,
             deliver delayed messages, redeliver popped messages, check transactions, and close the
             connections of silent clients.
@@ -100,7 +98,6 @@ class Broker:
         self.check: Final = self._make_check(access_control)
         self.dispatch: Dispatcher = Dispatcher(self.check)
         self.dispatch.add(access_control.handlers())
-        self.send_handler: SendHandler | None = None
         self.tasks: list[Callable[[], Awaitable[None]]] = []
 
     def open(self, address: str) -> None:
@@ -146,8 +143,6 @@ class Broker:
             transactions,
         ):
             self.dispatch.add(processor.handlers())
-        if self.check is None:
-            self.send_handler = PlainSendHandler(state, validator).handle
         self.tasks.append(transactions.run)
 
     def _add_consumer_processors(self, state: BrokerState, scheduler: MessageScheduler) -> None:

@@ -26,7 +26,7 @@ from rocketmq_py.callables import check_callable
 from rocketmq_py.environment import current_environment
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.remoting import Connection, SendHandler, serve
+from rocketmq_py.remoting import Connection, serve
 from rocketmq_py.remoting.nurseries import check_inside_trio
 
 
@@ -144,9 +144,7 @@ class EmbeddedBroker:
             # The broker must be open before the first request, and clients may already be trying this port.
             # A free port is unknown to them, and its address is known only when it listens.
             self._open(broker, self._address_on(self._port))
-        bound = await nursery.start(
-            self._serve, broker.dispatch, self._port, broker.drop_connection, lambda: broker.send_handler
-        )
+        bound = await nursery.start(self._serve, broker.dispatch, self._port, broker.drop_connection)
         self._broker_address = self._address_on(split_address(bound)[1])
         if not self._port:
             self._open(broker, self._broker_address)
@@ -167,7 +165,6 @@ class EmbeddedBroker:
         dispatch: Dispatcher,
         port: int,
         on_closed: Callable[[Connection], None],
-        send_handler: Callable[[], SendHandler | None] = lambda: None,
         *,
         task_status: trio.TaskStatus[str],
     ) -> None:
@@ -183,8 +180,6 @@ class EmbeddedBroker:
                 dispatch if on_request is None else observe_and_dispatch,
                 self._host,
                 port,
-                # The fast path for plain sends would bypass on_request.
-                send_handler=send_handler if on_request is None else lambda: None,
                 on_closed=on_closed,
                 tls=self._tls,
                 task_status=task_status,

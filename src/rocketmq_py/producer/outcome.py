@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol, TypeAlias
 from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, SendResult, SendStatus
+from rocketmq_py.protocol.send_answer import SendAnswerFields
 from rocketmq_py.protocol.trace import DEFAULT_REGION
-from rocketmq_py.protocol.typed_sends import SendAnswerFields
 
 logger: Final = LibraryLogger("rocketmq_py.producer")
 

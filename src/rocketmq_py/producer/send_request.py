@@ -19,8 +19,8 @@ from rocketmq_py.producer.outcome import Acknowledgement, Outcome, OutcomeReceiv
 from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.protocol.headers import read_stored_position
+from rocketmq_py.protocol.send_answer import SendAnswer, SendAnswerFields
 from rocketmq_py.protocol.send_request import STORED, HeaderTemplate, SendRequestBuilder
-from rocketmq_py.protocol.typed_sends import SendAnswer, SendAnswerFields
 from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.pending_requests import Answer, PendingRequest
 from rocketmq_py.selectors import QueueSelector

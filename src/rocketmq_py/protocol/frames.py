@@ -8,14 +8,7 @@ from typing import Any
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.protocol.command import RESPONSE_FLAG, Command, decode_command
 from rocketmq_py.protocol.decode_errors import JSON_ERRORS, decoder
-from rocketmq_py.protocol.typed_sends import (
-    SendAnswer,
-    SendCommand,
-    decode_send_answer,
-    decode_send_command,
-    is_send_answer,
-    is_send_command,
-)
+from rocketmq_py.protocol.send_answer import SendAnswer, decode_send_answer, is_send_answer
 
 MAX_FRAME_SIZE = 16_777_216
 """Bytes of the largest frame, length field included. Java: ``com.rocketmq.remoting.frameMaxLength``."""
@@ -33,17 +26,14 @@ class FrameDecoder:
 
     Args:
         max_frame_size: the largest accepted frame in bytes, length field included.
-        decodes_send_requests: whether :meth:`feed_typed` also returns SendCommands. Only servers need it.
     """
 
-    def __init__(self, max_frame_size: int = MAX_FRAME_SIZE, *, decodes_send_requests: bool = False) -> None:
+    def __init__(self, max_frame_size: int = MAX_FRAME_SIZE) -> None:
         self._max_frame_size = max_frame_size
         self._buffer = bytearray()
         self._wanted = _PREFIX_SIZE  # bytes in the buffer before the next frame can be looked at
         self._error: str | None = None
         self._expects_send_answers = False
-        self._decodes_send_requests = decodes_send_requests
-        self._expects_send_commands = False
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Command]:
         """Return the commands that ``data`` completes, in order. Often there is none.
@@ -54,11 +44,11 @@ class FrameDecoder:
         """
         return self._feed(data, typed=False)
 
-    def feed_typed(self, data: bytes | bytearray | memoryview) -> list[Command | SendAnswer | SendCommand]:
+    def feed_typed(self, data: bytes | bytearray | memoryview) -> list[Command | SendAnswer]:
         """Return commands like :meth:`feed`, but typed ones where possible.
 
         The JSON answer to a send that was stored is returned as a SendAnswer if the previous answer was such
-        a one, too. With ``decodes_send_requests`` the same goes for requests and SendCommands.
+        a one, too.
         """
         return self._feed(data, typed=True)
 
@@ -81,8 +71,8 @@ class FrameDecoder:
             raise
 
     @decoder("a frame")
-    def _split(self, data: bytes, typed: bool) -> list[Command | SendAnswer | SendCommand]:
-        commands: list[Command | SendAnswer | SendCommand] = []
+    def _split(self, data: bytes, typed: bool) -> list[Command | SendAnswer]:
+        commands: list[Command | SendAnswer] = []
         position = 0
         available = len(data)
         self._wanted = _PREFIX_SIZE
@@ -107,22 +97,10 @@ class FrameDecoder:
                 else:
                     commands.append(answer)
                     continue
-            elif self._expects_send_commands and mark == header_size:
-                try:
-                    send = decode_send_command(header)
-                except JSON_ERRORS:
-                    pass
-                else:
-                    send.header, send.body = header, data[body_start:end]
-                    commands.append(send)
-                    continue
             command = decode_command(mark >> 24, header, data[body_start:end])
             commands.append(command)
-            if typed:
-                if command.flag & RESPONSE_FLAG:
-                    self._expects_send_answers = is_send_answer(command)
-                else:
-                    self._expects_send_commands = self._decodes_send_requests and is_send_command(command)
+            if typed and command.flag & RESPONSE_FLAG:
+                self._expects_send_answers = is_send_answer(command)
         self._buffer += data[position:] if position else data
         return commands
 

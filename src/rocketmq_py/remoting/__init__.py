@@ -5,7 +5,7 @@ connections of a client (``ClientConnection``), and :func:`serve` accepts those 
 in ``connection``.
 """
 
-from rocketmq_py.remoting.connection import Connection, Handler, SendHandler
+from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_requests import Answer
 from rocketmq_py.remoting.pool import ConnectionPool
@@ -24,7 +24,6 @@ __all__ = [
     "RpcContext",
     "RpcHook",
     "RpcHooks",
-    "SendHandler",
     "SocksProxy",
     "serve",
 ]

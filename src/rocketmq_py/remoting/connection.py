@@ -29,7 +29,7 @@ from rocketmq_py.protocol.command import (
     encode_response,
 )
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
-from rocketmq_py.protocol.typed_sends import SendAnswer, SendCommand
+from rocketmq_py.protocol.send_answer import SendAnswer
 from rocketmq_py.remoting.base_channel import Channel
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.nurseries import open_nursery
@@ -54,9 +54,6 @@ FLUSH_SECONDS = 1.0
 Handler: TypeAlias = "Callable[[Connection, Command], None]"
 """Called in the reading task for every request of the peer. It must not block. It answers with
 :meth:`Connection.respond`, at once or later. An exception is logged and answered as SYSTEM_ERROR."""
-SendHandler: TypeAlias = "Callable[[Connection, SendCommand], bytes | None]"
-"""Called for a plain send instead of the handler. Returns the frame of the answer, or None to pass the send
-to the handler."""
 _ANSWERED_BY_MEMBERS: Final = frozenset(
     [RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY]
 )
@@ -76,7 +73,6 @@ class Connection(Channel):
         stream: a connected socket, plain or with TLS.
         deadlines: watches the timeouts. Its ``run`` must be running.
         handler: answers the requests of the peer.
-        send_handler: answers plain sends.
         address: the attribute ``address``, instead of the peer's own.
         serialization: the encoding of the headers of requests. An answer has that of its request.
         signer: completes and signs every request, or None. Answers are not signed.
@@ -105,7 +101,6 @@ class Connection(Channel):
         *,
         deadlines: Deadlines,
         handler: Handler,
-        send_handler: SendHandler | None = None,
         address: str | None = None,
         serialization: Serialization = Serialization.JSON,
         signer: RequestSigner | None = None,
@@ -117,11 +112,10 @@ class Connection(Channel):
         self._wire = wire = Wire(stream)
         super().__init__(address or wire.peer_address, deadlines, RpcHooks() if hooks is None else hooks)
         self._handler = handler
-        self._send_handler = send_handler
         self._serialization = serialization
         self._signer = signer
         self._read_waits_for_space = read_waits_for_space
-        self._decoder = FrameDecoder(max_frame_size, decodes_send_requests=send_handler is not None)
+        self._decoder = FrameDecoder(max_frame_size)
         self.writer: Writer = Writer(wire, max_buffered)
         self.peer_address: str = wire.peer_address
         self.local_address: str = wire.local_address
@@ -280,20 +274,6 @@ class Connection(Channel):
             logger.exception("request failed peer=%s code=%d", self.address, request.code)
             self.respond(request, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
-    def _handle_send(self, send: SendCommand) -> None:
-        assert self._send_handler is not None
-        try:
-            frame = self._send_handler(self, send)
-        except Exception as error:
-            logger.exception("request failed peer=%s code=%d", self.address, send.code)
-            remark = f"{type(error).__name__}: {error}"
-            self.respond(send.as_command(), ResponseCode.SYSTEM_ERROR, remark=remark)
-            return
-        if frame is None:
-            self._handle_request(send.as_command())
-        elif self._closed_because is None:
-            self.writer.put(frame)
-
     # Lifecycle
 
     async def run(self) -> None:
@@ -378,9 +358,6 @@ class Connection(Channel):
                             pending.answered(command)
                         else:
                             self._handle_answer(command.as_command(), pending)
-                        continue
-                    if type(command) is SendCommand:
-                        self._handle_send(command)
                         continue
                     assert isinstance(command, Command)
                     if command.flag & RESPONSE_FLAG:

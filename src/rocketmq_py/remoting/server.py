@@ -9,7 +9,7 @@ import trio
 
 from rocketmq_py.address import format_address, java_address
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.remoting.connection import Connection, Handler, SendHandler
+from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.deadlines import Deadlines
 
 HANDSHAKE_SECONDS = 10.0
@@ -20,7 +20,6 @@ async def serve(
     host: str,
     port: int,
     *,
-    send_handler: Callable[[], SendHandler | None] = lambda: None,
     on_closed: Callable[[Connection], None] = lambda _: None,
     tls: ssl.SSLContext | None = None,
     wrap: Callable[[trio.SocketStream], trio.SocketStream] = lambda stream: stream,
@@ -32,7 +31,6 @@ async def serve(
 
     Args:
         handler: called for every request, in the task that reads the connection.
-        send_handler: called for each connection. Returns the handler of its plain sends.
         host: the IP address to bind.
         port: the port to bind, or 0 for a free one.
         on_closed: called once for each connection that has ended.
@@ -55,7 +53,6 @@ async def serve(
                 address=java_address(format_address(stream.socket.getpeername())),
                 deadlines=deadlines,
                 handler=handler,
-                send_handler=send_handler(),
                 read_waits_for_space=True,
             )
         except (OSError, ssl.SSLError, trio.BrokenResourceError, trio.TooSlowError):
