@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import trio
 
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting.back_off import BackOff
 
-FIRST_BACK_OFF = 0.5
-"""Seconds until a refused request is sent again. Each further back-off doubles."""
+BACK_OFF: Final = BackOff(0.5)
+"""Seconds until a refused request is sent again."""
 
 
 async def ask_within(timeout: float, ask: Callable[[float], Awaitable[Command]]) -> Command:
@@ -23,10 +26,10 @@ async def ask_within(timeout: float, ask: Callable[[float], Awaitable[Command]])
         ask: sends the request. Its argument is the number of seconds that are left.
     """
     deadline = trio.current_time() + timeout
-    back_off = FIRST_BACK_OFF
-    while True:
+    for refusals in itertools.count(1):
         answer = await ask(max(deadline - trio.current_time(), 0.0))
+        back_off = BACK_OFF.after(refusals)
         if answer.code != ResponseCode.FLOW_CONTROL or trio.current_time() + back_off >= deadline:
             return answer
         await trio.sleep(back_off)
-        back_off *= 2
+    raise AssertionError("not reached")

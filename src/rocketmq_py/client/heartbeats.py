@@ -11,7 +11,7 @@ import attrs
 import msgspec
 import trio
 
-from rocketmq_py.client.flow_control import FIRST_BACK_OFF
+from rocketmq_py.client.flow_control import BACK_OFF
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.proxies import is_answer_of_proxy
 from rocketmq_py.client.retry_log import RetryLogs
@@ -263,7 +263,7 @@ class Heartbeats:
         except RocketMQError as error:
             is_limited = isinstance(error, FlowControlError)
             groups = ",".join(sorted({*self._producers, *self._consumers}))
-            retry_in = FIRST_BACK_OFF if is_limited else self._interval
+            retry_in = BACK_OFF.first if is_limited else self._interval
             self._retry_logs.failed(address, error, groups=groups, retry_in=retry_in)
             if is_limited and address not in self._refused:
                 self._refused.add(address)
@@ -274,10 +274,10 @@ class Heartbeats:
 
     async def _repeat(self, address: str) -> None:
         """Repeat a heartbeat that flow control refused, until it is accepted or the next round is due."""
-        back_off = FIRST_BACK_OFF
-        while address in self._refused and back_off < self._interval:
-            await trio.sleep(back_off)
-            back_off *= 2
+        refusals = 1
+        while address in self._refused and BACK_OFF.after(refusals) < self._interval:
+            await trio.sleep(BACK_OFF.after(refusals))
+            refusals += 1
             if address in self._refused and self._has_groups:
                 await self._send_to(address)
         self._refused.discard(address)

@@ -38,6 +38,7 @@ from rocketmq_py.protocol.bodies import ClusterInfo, TopicList, TopicRoute
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import ConnectionPool
 from rocketmq_py.remoting.answer_errors import broker_error
+from rocketmq_py.remoting.back_off import BackOff
 from rocketmq_py.remoting.reachability import RECHECK_SECONDS
 
 logger: Final = LibraryLogger("rocketmq_py.client")
@@ -50,9 +51,8 @@ FAILOVER_SECONDS = 1.0
 """Seconds that a name server has to answer if there is another one to ask. The last has the whole timeout."""
 RETRY_PAUSE = 0.1
 """Seconds until the name servers are asked again if none can be reached."""
-FIRST_REGISTRATION_PAUSE = 0.1
-"""Seconds until the name servers are asked again if no broker is registered. It is doubled each time."""
-LONGEST_REGISTRATION_PAUSE = 0.8
+REGISTRATION_BACK_OFF: Final = BackOff(0.1, longest=0.8)
+"""Seconds until the name servers are asked again if no broker is registered."""
 
 Found = TypeVar("Found")
 
@@ -460,10 +460,10 @@ class NameServers:
 
 def _registration_pauses(deadline: float) -> Iterator[float]:
     """Yield the seconds to wait before each further request, until the deadline."""
-    pause = FIRST_REGISTRATION_PAUSE
+    requests = 1
     while (left := deadline - trio.current_time()) > 0:
-        yield min(pause, left)
-        pause = min(2 * pause, LONGEST_REGISTRATION_PAUSE)
+        yield min(REGISTRATION_BACK_OFF.after(requests), left)
+        requests += 1
 
 
 def _may_pass(error: RocketMQError) -> bool:

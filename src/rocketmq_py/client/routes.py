@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from weakref import WeakValueDictionary
@@ -18,6 +19,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import DEFAULT_TOPIC, RETRY_PREFIX
 from rocketmq_py.protocol.bodies import GLOBAL_SCOPE, MASTER_ID, READABLE, WRITABLE, TopicRoute
 from rocketmq_py.queues import LOGICAL_BROKER_PREFIX, logical_queue
+from rocketmq_py.remoting.back_off import BackOff
 
 DEFAULT_TOPIC_QUEUES: Final = 4
 """The largest number of queues of a topic that a broker creates. Java: ``defaultTopicQueueNums``."""
@@ -27,9 +29,8 @@ logger: Final = LibraryLogger("rocketmq_py.client")
 INVALIDATED_PAUSE = 0.05
 """Seconds between an error that invalidates a route and its refresh, because many sends fail at once."""
 
-FIRST_BACK_OFF = 0.1
-LONGEST_BACK_OFF = 1.0
-"""Seconds between two requests for a route that a name server does not know now: doubled after each."""
+BACK_OFF: Final = BackOff(0.1, longest=1.0)
+"""Seconds between two requests for a route that a name server does not know now."""
 
 MISSING_PAUSE = 1.0
 """Seconds between two requests for a topic that does not exist yet."""
@@ -203,10 +204,10 @@ class Routes:
 
         Raises as :meth:`get`, and RequestTimeoutError if the name servers can be reached but do not answer.
         """
-        started, pause = trio.current_time(), FIRST_BACK_OFF
+        started = trio.current_time()
         last_error: RocketMQError | None = None
         with trio.move_on_at(deadline):
-            while True:
+            for failures in itertools.count(1):
                 try:
                     return await self.get(topic, for_sending=for_sending)
                 except RocketMQError as error:
@@ -214,8 +215,7 @@ class Routes:
                     if not (error.not_reached or (last_error is not None and last_error.not_reached)):
                         raise
                     last_error = error
-                await trio.sleep(pause)
-                pause = min(2 * pause, LONGEST_BACK_OFF)
+                await trio.sleep(BACK_OFF.after(failures))
         raise last_error or self._name_servers.not_answered(deadline - started)
 
     async def find(self, topic: str, *, for_sending: bool = False) -> Route:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import trio
 
@@ -22,13 +22,14 @@ from rocketmq_py.protocol.headers import read_stored_position
 from rocketmq_py.protocol.send_answer import SendAnswer, SendAnswerFields
 from rocketmq_py.protocol.send_request import STORED, HeaderTemplate, SendRequestBuilder
 from rocketmq_py.remoting.answer_errors import broker_error
+from rocketmq_py.remoting.back_off import BackOff
 from rocketmq_py.remoting.pending_requests import Answer, PendingRequest
 from rocketmq_py.selectors import QueueSelector
 
-FIRST_BACK_OFF = 0.1
-"""Seconds before the first retry if it must wait. Doubled for each further retry."""
-LONGEST_WAIT = 1.0
-"""The longest seconds between two attempts that reach no broker."""
+BACK_OFF: Final = BackOff(0.1)
+"""Seconds before a retry."""
+UNREACHED_BACK_OFF: Final = BackOff(0.1, longest=1.0)
+"""Seconds between two attempts that reach no broker."""
 
 Destination: TypeAlias = MessageQueue | QueueSelector
 """The queue of a message, or the selector that chooses it."""
@@ -286,16 +287,14 @@ class SendRequest(PendingRequest):
             is_final = self.fixed_queue is not None and self.selector is None
             if self.selector is not None:
                 self.fixed_queue = None  # the selector chooses one of the queues that are left
-        back_off: float
         if error.not_reached:
             self._unreached += 1
-            back_off = min(FIRST_BACK_OFF * 2 ** min(self._unreached - 1, 10), LONGEST_WAIT, self.remaining)
+            back_off = min(UNREACHED_BACK_OFF.after(self._unreached), self.remaining)
             may_retry = back_off > 0
         else:
             self.failures += 1
             is_limited = isinstance(error, FlowControlError)
-            first_back_off = flow_control.FIRST_BACK_OFF if is_limited else FIRST_BACK_OFF
-            back_off = first_back_off * 2 ** (self.failures - 1)
+            back_off = (flow_control.BACK_OFF if is_limited else BACK_OFF).after(self.failures)
             may_retry = not is_final and self.failures <= self._retries and back_off < self.remaining
         if may_retry:
             return back_off

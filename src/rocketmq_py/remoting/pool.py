@@ -19,7 +19,7 @@ from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.nurseries import open_nursery
 from rocketmq_py.remoting.pending_connection import PendingConnection
 from rocketmq_py.remoting.pending_requests import PendingRequest
-from rocketmq_py.remoting.reachability import LONGEST_BACK_OFF, Reachability
+from rocketmq_py.remoting.reachability import BACK_OFF, Reachability
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
 from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.streams import StreamOpener, reason_of
@@ -382,7 +382,7 @@ class ConnectionPool:
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
         # Peers close connections that were not used for a time, such as those that a health probe has opened.
-        was_idle = connection.writer.buffer_number == 0 and trio.current_time() - opened_at > LONGEST_BACK_OFF
+        was_idle = connection.writer.buffer_number == 0 and trio.current_time() - opened_at > BACK_OFF.longest
         if not (connection.has_received or was_idle):
             # The peer accepts connections and closes them: back off.
             self._reach(connection.address).refused(connection.closed_because)

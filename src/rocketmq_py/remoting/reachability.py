@@ -11,18 +11,17 @@ import trio
 
 from rocketmq_py.errors import ConnectError
 from rocketmq_py.library_logger import LibraryLogger
+from rocketmq_py.remoting.back_off import BackOff
 
 logger: Final = LibraryLogger("rocketmq_py.remoting")
 
-FIRST_BACK_OFF = 0.1
-"""Seconds until the next dial after the first failed one, doubled with each further one."""
-LONGEST_WAITED_BACK_OFF = 0.8
-"""The longest seconds between two dials while calls wait for the address.
+WAITED_BACK_OFF: Final = BackOff(0.1, longest=0.8)
+"""Seconds between two dials while calls wait for the address.
 
 A send with the default timeout of 3 s then has time left after a restart of 2 s.
 """
-LONGEST_BACK_OFF = 5.0
-"""The longest seconds between two dials while no call waits."""
+BACK_OFF: Final = BackOff(0.1, longest=5.0)
+"""Seconds between two dials while no call waits."""
 RECHECK_SECONDS = 1.0
 """Seconds after which a caller that waits for an address looks again whether it is still the right one.
 
@@ -76,9 +75,8 @@ class Reachability:
         self.failures += 1
         self._failed_at = now
         self._reason, self._kind, self.is_lasting = reason, kind, is_lasting
-        doubled: float = FIRST_BACK_OFF * 2 ** min(self.failures - 1, 10)
-        self.retry_at = now + self._rng.uniform(0.5, 1.0) * min(doubled, LONGEST_WAITED_BACK_OFF)
-        self.quiet_until = max(self.retry_at, now + min(doubled, LONGEST_BACK_OFF))
+        self.retry_at = now + self._rng.uniform(0.5, 1.0) * WAITED_BACK_OFF.after(self.failures)
+        self.quiet_until = max(self.retry_at, now + BACK_OFF.after(self.failures))
         if not self._is_logged and now - self._logged_at >= QUIET_SECONDS:
             self._is_logged, self._logged_at = True, now
             logger.warning(

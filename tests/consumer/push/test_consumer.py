@@ -17,7 +17,7 @@ from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.consumer import ConsumeLater, PushConsumer
 from rocketmq_py.consumer.group.membership import LEAVE_SECONDS
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore
-from rocketmq_py.consumer.group.rebalancer import LONGEST_RETRY_SECONDS
+from rocketmq_py.consumer.group.rebalancer import BACK_OFF
 from rocketmq_py.consumer.group.subscriptions import pop_retry_topic_of
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, QueuePuller
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError
@@ -680,7 +680,7 @@ async def test_topic_created_later_is_consumed(
         assert lines[0] == f"route lookup failed, retrying: group=g topic=T {error}"
         assert [line.partition("seconds=")[2].partition(" ")[0] for line in lines] == ["", "32", "92"]
         await fill("T", 5)
-        with trio.fail_after(LONGEST_RETRY_SECONDS + 1):
+        with trio.fail_after(BACK_OFF.longest + 1):
             await kept.until(5)
 
 

@@ -20,15 +20,14 @@ from rocketmq_py.errors import (
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.remoting.back_off import BackOff
 
 logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 SLOW_LOOKUP_SECONDS = 0.3
 """Seconds after which the topics whose routes are known are rebalanced before the others."""
-FIRST_RETRY_SECONDS = 1.0
-"""Seconds until the next round after an incomplete one. Doubled after each further incomplete round."""
-LONGEST_RETRY_SECONDS = 5.0
-"""The longest seconds between incomplete rounds.
+BACK_OFF: Final = BackOff(1.0, longest=5.0)
+"""Seconds between incomplete rounds.
 
 A consumer that starts while the brokers are away begins this soon after they are back. The time is not
 shorter, because each round asks for the members of all topics.
@@ -123,12 +122,13 @@ class Rebalancer:
 
     async def run(self) -> None:
         """Run rounds until cancelled."""
-        retry = FIRST_RETRY_SECONDS
+        failures = 0
         while True:
             if await self._round():
-                pause, retry = self._interval, FIRST_RETRY_SECONDS
+                pause, failures = self._interval, 0
             else:
-                pause, retry = min(retry, self._interval), min(retry * 2, LONGEST_RETRY_SECONDS)
+                failures += 1
+                pause = min(BACK_OFF.after(failures), self._interval)
             with trio.move_on_after(pause):
                 await self._wake_up.wait()
 

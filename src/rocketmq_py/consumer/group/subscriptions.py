@@ -25,12 +25,12 @@ from rocketmq_py.protocol.bodies import CheckClientConfig, SubscriptionData
 from rocketmq_py.protocol.handles import pop_retry_topic
 from rocketmq_py.protocol.headers import CheckClientConfigRequest
 from rocketmq_py.protocol.subscription import ALL, SQL92, make_subscription
+from rocketmq_py.remoting.back_off import BackOff
 
 logger: Final = LibraryLogger("rocketmq_py.consumer")
 
-FIRST_RETRY_SECONDS = 1.0
-LAST_RETRY_SECONDS = 20.0
-"""Seconds between attempts to check a SQL filter that no broker could check: doubled after each attempt."""
+BACK_OFF: Final = BackOff(1.0, longest=20.0)
+"""Seconds between attempts to check a SQL filter that no broker could check."""
 
 _WRONG_SEPARATOR = re.compile(r"[,;|\s]")
 """Characters in a tag that suggest a list of tags with the wrong separator."""
@@ -218,11 +218,11 @@ class Subscriptions(Mapping[str, SubscriptionData]):
         Raises:
             SqlFilterRefusedError: a broker refuses a filter. A later call does not check that filter again.
         """
-        pause = FIRST_RETRY_SECONDS
+        attempts = 1
         while True:
             topics = [topic for topic in self._unchecked if topic not in self.refused]
             if not topics:
-                pause = FIRST_RETRY_SECONDS
+                attempts = 1
                 await self._filter_added.park()
                 continue
             failures = await self.check_filters(topics)
@@ -230,10 +230,10 @@ class Subscriptions(Mapping[str, SubscriptionData]):
                 continue
             for topic, error in failures.items():
                 self._retry_logs.failed(topic, error)
-            with trio.move_on_after(pause):
+            with trio.move_on_after(BACK_OFF.after(attempts)):
                 await self._filter_added.park()
             if not all(error.not_reached for error in failures.values()):
-                pause = min(pause * 2, LAST_RETRY_SECONDS)
+                attempts += 1
 
     def _accept(self, subscription: SubscriptionData) -> None:
         self._accepted[subscription.topic] = subscription

@@ -27,6 +27,7 @@ from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.protocol.subscription import SQL92
+from rocketmq_py.remoting.back_off import BackOff
 
 logger: Final = LibraryLogger("rocketmq_py.consumer")
 
@@ -38,8 +39,8 @@ RETRY_DELAYS: Final[Mapping[PullState, float]] = {
 """States that follow a broker's answer or an error, with the seconds until the next pull.
 
 Java: PULL_TIME_DELAY_MILLS_WHEN_…"""
-LONGEST_BUSY_SECONDS = 1.0
-"""The delay after BUSY doubles up to this as long as the rate is limited.
+BUSY_BACK_OFF: Final = BackOff(RETRY_DELAYS[PullState.BUSY], longest=1.0)
+"""The delay after BUSY, as long as the rate is limited.
 
 With Java's alone, a consumer of many queues would itself exceed the limit.
 """
@@ -119,10 +120,7 @@ class PullRetry:
 
     def delay(self, state: PullState) -> float:
         """Return the seconds until the next pull in a state of RETRY_DELAYS."""
-        delay = RETRY_DELAYS[state]
-        if state is not PullState.BUSY:
-            return delay
-        return min(delay * 2.0 ** min(self._refusals - 1, 10), LONGEST_BUSY_SECONDS)
+        return BUSY_BACK_OFF.after(self._refusals) if state is PullState.BUSY else RETRY_DELAYS[state]
 
     @property
     def is_limited(self) -> bool:
