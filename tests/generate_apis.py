@@ -35,6 +35,9 @@ BY_HAND = {
 }  # fmt: skip
 """Classes with the methods that are written by hand in both APIs, or that only other rooms need."""
 
+BY_HAND_IN_AIO: dict[type[Any], set[str]] = {producer.Producer: {"send_oneway", "send_batch", "request"}}
+"""Methods that are written by hand for asyncio only: the loop calls the selector of their queue."""
+
 READING = {"health"}
 """Plain methods that may also be called while the object is not open."""
 
@@ -94,6 +97,8 @@ def generate(package: str) -> str:
     pieces.append(ADMIN_METHODS + "".join(map(assignment, admin_parts())))
     for kind, by_hand in BY_HAND.items():
         module = kind.__module__.split(".")[1]
+        if package == "aio":
+            by_hand = by_hand | BY_HAND_IN_AIO.get(kind, set())
         head = f'class {kind.__name__}Methods:\n    """Methods of a {kind.__name__}."""\n\n'
         pieces.append(head + "\n".join(declarations(module, kind, wrapper, by_hand | LIFESPAN)) + "\n")
     return "\n\n".join(pieces)

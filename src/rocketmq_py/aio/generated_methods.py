@@ -152,10 +152,7 @@ class AdminMethods:
 class ProducerMethods:
     """Methods of a Producer."""
 
-    send_oneway: Final = coroutine(producer.Producer.send_oneway)
-    send_batch: Final = coroutine(producer.Producer.send_batch)
     recall: Final = coroutine(producer.Producer.recall)
-    request: Final = coroutine(producer.Producer.request)
     reply: Final = coroutine(producer.Producer.reply)
     queues: Final = coroutine(producer.Producer.queues)
     health: Final = reading(producer.Producer.health)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_py import producer
 from rocketmq_py.aio.forwarding import written_for
@@ -20,7 +20,7 @@ from rocketmq_py.client.settings import ClientSettings
 from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.handoff.awaited_sends import LoopSendCall
-from rocketmq_py.handoff.hosted import in_list
+from rocketmq_py.handoff.hosted import in_list, without_iterator
 from rocketmq_py.handoff.hosted_producer import HostedProducer
 from rocketmq_py.handoff.loop_link import LoopLink, current_link
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
@@ -43,9 +43,6 @@ from rocketmq_py.selectors import SelectByHash, SelectByMachineRoom, SelectByRan
 
 if TYPE_CHECKING:
     from rocketmq_py.aio.client import Client
-
-
-Result = TypeVar("Result")
 
 _OURS = (MessageQueue, SelectByHash, SelectByMachineRoom, SelectByRandom)
 """Destinations that the trio thread may resolve. Other selectors are user code, which the loop calls."""
@@ -124,6 +121,37 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
             queue = await self._select(queue, message)
         return await self._send_queue.send(message, queue, timeout)
 
+    @written_for(producer.Producer.send_oneway)
+    async def send_oneway(self, message: Message, *, queue: Destination | None = None) -> None:
+        """Replaced by the docstring of the trio Producer's method."""
+        self._check_open()
+        queue = await self._select(queue, message)
+        await self._call(self._target.send_oneway, message, queue=queue)
+
+    @written_for(producer.Producer.send_batch)
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: Destination | None = None,
+        timeout: Duration | None = None,
+    ) -> Sequence[SendResult]:
+        """Replaced by the docstring of the trio Producer's method."""
+        self._check_open()
+        messages = without_iterator(messages)
+        if isinstance(messages, Sequence) and messages:  # its messages have one topic
+            queue = await self._select(queue, messages[0])
+        return await self._call(self._target.send_batch, messages, queue=queue, timeout=timeout)
+
+    @written_for(producer.Producer.request)
+    async def request(
+        self, message: Message, *, queue: Destination | None = None, timeout: Duration | None = None
+    ) -> ReceivedMessage:
+        """Replaced by the docstring of the trio Producer's method."""
+        self._check_open()
+        queue = await self._select(queue, message)
+        return await self._call(self._target.request, message, queue=queue, timeout=timeout)
+
     async def submit_request(
         self, message: Message, *, queue: Destination | None = None, timeout: Duration | None = None
     ) -> asyncio.Future[ReceivedMessage]:
@@ -135,6 +163,8 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
 
         When cancelled while it waits, the request is not sent.
         """
+        self._check_open()
+        queue = await self._select(queue, message)
         link = current_link()
         future: asyncio.Future[ReceivedMessage] = link.loop.create_future()
         done = partial(_deliver_reply, link, future)
@@ -190,18 +220,8 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
         if isinstance(queue, _OURS) or not callable(queue) or not isinstance(message, Message):
             return queue
         check_destination(queue, message.topic)
-        queues = await super()._call(self._target.queues, message.topic)
+        queues = await self._call(self._target.queues, message.topic)
         return select(queue, queues, message)
-
-    async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
-        queue = kwargs.get("queue")
-        if queue is not None:
-            self._check_open()
-            message: Any = args[0] if args else kwargs.get("message", kwargs.get("messages"))
-            if isinstance(message, Sequence) and message:  # a batch, whose messages have one topic
-                message = message[0]
-            kwargs["queue"] = await self._select(queue, message)
-        return await super()._call(function, *args, **kwargs)
 
 
 def _deliver_reply(link: LoopLink, future: asyncio.Future[ReceivedMessage], pending: PendingReply) -> None:
@@ -268,6 +288,8 @@ class TransactionProducer(Producer):
         variables. The arguments and errors are those of the trio TransactionProducer's method.
         """
         check_callable(local_work, "local_work", "message", "transaction_id")
+        self._check_open()
+        queue = await self._select(queue, message)
         where = current_link(), copy_context()
         work = for_loop(local_work, lambda: where)
         return await self._call(
