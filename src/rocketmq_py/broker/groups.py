@@ -6,7 +6,6 @@ Java: ``SubscriptionGroupManager``, ``ConsumerManager``, ``ConsumerGroupInfo``, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 import attrs
 
@@ -121,16 +120,14 @@ class ConsumerGroup:
 
 
 class ConsumerGroups:
-    """All consumer groups with members.
-
-    Attributes:
-        get: returns a group by name, or None if it has no member.
-    """
+    """All consumer groups with members."""
 
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
-        # Fast path: the dict's own method saves a call for each pull.
-        self.get: Final = self._groups.get
+
+    def get(self, name: str) -> ConsumerGroup | None:
+        """Return a group by name, or None if it has no member."""
+        return self._groups.get(name)
 
     def record_heartbeat(
         self,
@@ -195,19 +192,19 @@ class ConsumerGroups:
 
 
 class ProducerGroups:
-    """All producer groups with members, and the connection of each of their clients.
-
-    Attributes:
-        connection_of: returns a client's connection by client id, or None if the client is not in a group. As
-            on a real broker, a client that left one of its groups is not found either, until it joins
-            another.
-    """
+    """All producer groups with members, and the connection of each of their clients."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Connection, GroupMember]] = {}
         self._clients: dict[str, Connection] = {}
         self._choices = 0
-        self.connection_of: Final = self._clients.get
+
+    def connection_of(self, client_id: str) -> Connection | None:
+        """Return a client's connection, or None if the client is not in a group.
+
+        As on a real broker, a client that left one of its groups is not found either, until it joins another.
+        """
+        return self._clients.get(client_id)
 
     def record_heartbeat(self, name: str, connection: Connection, member: GroupMember) -> None:
         """Add or update a member."""

@@ -25,16 +25,16 @@ class CallbackThread:
 
     Args:
         name: the name of the thread.
-
-    Attributes:
-        post: queues a function, from any thread, signal handler or finalizer.
     """
 
     def __init__(self, name: str) -> None:
         self._functions: SimpleQueue[Callable[[], object]] = SimpleQueue()
-        self.post: Callable[[Callable[[], object]], None] = self._functions.put
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    def post(self, function: Callable[[], object]) -> None:
+        """Queue a function, from any thread, signal handler or finalizer."""
+        self._functions.put(function)
 
     @property
     def is_current(self) -> bool:

@@ -17,6 +17,7 @@ from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.properties import MAX_ENCODED_SIZE, encode_properties
 from rocketmq_py.protocol import json_header
 from rocketmq_py.protocol.command import VERSION, pack_lengths
+from rocketmq_py.protocol.headers import SendMessageRequest, SendMessageRequestV2
 
 STORED: Mapping[int, SendStatus] = {status.value: status for status in SendStatus}
 """The response codes with which a broker confirms that it stored a message."""
@@ -258,21 +259,12 @@ def send_fields(
 
 
 _LONG_NAMED = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
+_LONG_NAME_OF_ATTRIBUTE = {
+    field.name: field.encode_name for field in msgspec.structs.fields(SendMessageRequest)
+}
 _LONG_NAMES = {
-    "a": "producerGroup",
-    "b": "topic",
-    "c": "defaultTopic",
-    "d": "defaultTopicQueueNums",
-    "e": "queueId",
-    "f": "sysFlag",
-    "g": "bornTimestamp",
-    "h": "flag",
-    "i": "properties",
-    "j": "reconsumeTimes",
-    "k": "unitMode",
-    "l": "maxReconsumeTimes",
-    "m": "batch",
-    "n": "bname",
+    field.encode_name: _LONG_NAME_OF_ATTRIBUTE[field.name]
+    for field in msgspec.structs.fields(SendMessageRequestV2)
 }
 
 
