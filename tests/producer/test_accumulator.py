@@ -19,19 +19,18 @@ class World:
     """An accumulator, a clock that the test sets, and the sent batches."""
 
     def __init__(self, *, max_size: int = 100, max_messages: int = 5) -> None:
-        self.now = 0.0
+        self.time = 0.0
         self.sent: list[ProducerBatch] = []
         self.times_woken = 0
-        self.accumulator = Accumulator(
-            linger=LINGER,
-            max_size=max_size,
-            max_messages=max_messages,
-            now=lambda: self.now,
-            send=self.sent.append,
-            on_linger=self.wake,
-        )
+        self.accumulator = Accumulator(self, linger=LINGER, max_size=max_size, max_messages=max_messages)
 
-    def wake(self) -> None:
+    def now(self) -> float:
+        return self.time
+
+    def start(self, batch: ProducerBatch) -> None:
+        self.sent.append(batch)
+
+    def linger(self) -> None:
         self.times_woken += 1
 
     def add(
@@ -49,7 +48,7 @@ class World:
 
     def finished(self, number: int = 0) -> None:
         """Finish the batch with this index among the sent ones."""
-        self.accumulator.finished(self.sent[number], self.now)
+        self.accumulator.finished(self.sent[number], self.time)
 
     @property
     def bodies(self) -> list[str]:
@@ -63,7 +62,7 @@ def test_a_batch_is_sent_when_its_first_message_has_lingered() -> None:
     world.add("a")
     assert world.times_woken == 1
     assert world.accumulator.send_due(0.0) == LINGER
-    world.now = 9.0
+    world.time = 9.0
     world.add("b")
     assert world.accumulator.send_due(9.9) == LINGER
     assert world.bodies == []
@@ -136,7 +135,7 @@ def test_a_due_batch_grows_while_its_queue_has_one_in_flight() -> None:
     world.add("x", topic="Other")
     assert world.times_woken == times_woken + 1
     world.accumulator.send_due(LINGER)
-    world.now = LINGER + 1
+    world.time = LINGER + 1
     world.add("c", queue=FIRST_QUEUE)
     assert world.bodies == ["a", "x"]
     world.finished(0)
@@ -220,12 +219,12 @@ class AccumulatorModel(RuleBasedStateMachine):
 
     @rule(seconds=st.floats(0, 1.5 * LINGER))
     def time_passes(self, seconds: float) -> None:
-        self.world.now += seconds
-        deadline = self.world.accumulator.send_due(self.world.now)
+        self.world.time += seconds
+        deadline = self.world.accumulator.send_due(self.world.time)
         waiting = [batch for batch in self.world.accumulator.batches if not batch.is_in_flight]
         busy = {batch.queue for batch in self.in_flight}
-        assert all(batch.deadline > self.world.now or batch.queue in busy for batch in waiting)
-        later = [batch.deadline for batch in waiting if batch.deadline > self.world.now]
+        assert all(batch.deadline > self.world.time or batch.queue in busy for batch in waiting)
+        later = [batch.deadline for batch in waiting if batch.deadline > self.world.time]
         assert deadline is None or deadline in later
         in_time = [batch.deadline for batch in waiting if batch.queue not in busy]
         assert (math.inf if deadline is None else deadline) <= min(in_time, default=math.inf)
@@ -241,7 +240,7 @@ class AccumulatorModel(RuleBasedStateMachine):
     def one_arrives(self, draw: st.DataObject) -> None:
         batch = draw.draw(st.sampled_from(self.in_flight))
         self.arrived.append(batch)
-        self.world.accumulator.finished(batch, self.world.now)
+        self.world.accumulator.finished(batch, self.world.time)
 
     @property
     def in_flight(self) -> list[ProducerBatch]:
@@ -279,7 +278,7 @@ class AccumulatorModel(RuleBasedStateMachine):
         while self.in_flight:
             batch = self.in_flight[0]
             self.arrived.append(batch)
-            self.world.accumulator.finished(batch, self.world.now)
+            self.world.accumulator.finished(batch, self.world.time)
         assert not self.world.accumulator.batches
         self.nothing_is_lost_or_sent_twice()
 

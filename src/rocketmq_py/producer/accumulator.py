@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
+from typing import Protocol
 
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer.first_attempt import BatchAttempt
@@ -37,6 +38,19 @@ class ProducerBatch:
         self.attempt: BatchAttempt | None = None
 
 
+class AccumulatorOwner(Protocol):
+    """The batcher that sends the batches of an accumulator."""
+
+    def now(self) -> float:
+        """Return the time, in seconds."""
+
+    def start(self, batch: ProducerBatch) -> None:
+        """Send a batch, and call :meth:`Accumulator.finished` when it has its outcome."""
+
+    def linger(self) -> None:
+        """Call :meth:`Accumulator.send_due` again: it had returned None, and now a batch lingers."""
+
+
 class Accumulator:
     """Collects messages into batches, and sends a batch when it is full or its ``linger`` time is over.
 
@@ -44,35 +58,28 @@ class Accumulator:
     order of their messages. While one is in flight, the next continues to grow.
 
     Args:
+        owner: sends the batches.
         linger: seconds that a batch waits for more messages (batchMaxDelayMs).
         max_size: bytes of a full batch (batchMaxBytes).
         max_messages: messages of a full batch.
-        now: the clock, in seconds.
-        send: called with each batch that is to be sent. Must call :meth:`finished` when the batch has its
-            outcome.
-        on_linger: called when a batch starts to linger after :meth:`send_due` has returned None.
 
     Attributes:
         batches: the batches without an outcome, oldest first.
-        in_flight: how many of them have been passed to ``send``.
+        in_flight: how many of them have been passed to the owner.
     """
 
     def __init__(
         self,
+        owner: AccumulatorOwner,
         *,
         linger: float,
         max_size: int,
         max_messages: int,
-        now: Callable[[], float],
-        send: Callable[[ProducerBatch], None],
-        on_linger: Callable[[], object],
     ) -> None:
+        self._owner = owner
         self._linger = linger
         self._max_size = max_size
         self._max_messages = max_messages
-        self._now = now
-        self._send = send
-        self._on_linger = on_linger
         # Batches that may still grow, by destination, in the order of their deadlines.
         self._open: dict[Hashable, ProducerBatch] = {}
         # Full batches of the queues that have a batch in flight.
@@ -174,12 +181,12 @@ class Accumulator:
         return abandoned
 
     def _begin(self, key: Hashable, queue: MessageQueue | None) -> ProducerBatch:
-        batch = ProducerBatch(queue, self._now() + self._linger)
+        batch = ProducerBatch(queue, self._owner.now() + self._linger)
         self.batches[batch] = None
         self._open[key] = batch
         if self._none_lingers:
             self._none_lingers = False
-            self._on_linger()
+            self._owner.linger()
         return batch
 
     def _close(self, key: Hashable) -> None:
@@ -196,4 +203,4 @@ class Accumulator:
     def _start(self, batch: ProducerBatch) -> None:
         batch.is_in_flight = True
         self.in_flight += 1
-        self._send(batch)
+        self._owner.start(batch)

@@ -113,12 +113,7 @@ class Batcher:
         self._nursery: trio.Nursery | None = None
         self._idle = trio.lowlevel.ParkingLot()
         self._accumulator = Accumulator(
-            linger=linger,
-            max_size=self._max_batch_size,
-            max_messages=settings.max_batch_messages,
-            now=trio.current_time,
-            send=self._start,
-            on_linger=self._idle.unpark,
+            self, linger=linger, max_size=self._max_batch_size, max_messages=settings.max_batch_messages
         )
 
     def __len__(self) -> int:
@@ -255,7 +250,15 @@ class Batcher:
             else:
                 await trio.sleep_until(deadline)
 
-    def _start(self, batch: ProducerBatch) -> None:
+    def now(self) -> float:
+        """Return the time of the lingering batches, on trio's clock."""
+        return trio.current_time()
+
+    def linger(self) -> None:
+        """Wait for the deadline of a batch that has started to linger."""
+        self._idle.unpark()
+
+    def start(self, batch: ProducerBatch) -> None:
         """Send a batch. Starts a task only if the first attempt cannot be written immediately."""
         attempt = None
         if len(batch.messages) > 1:

@@ -66,7 +66,7 @@ class Sender:
         if config.latency_faults is not None:
             self.faults = LatencyFaults(config.latency_faults, now=trio.current_time, rng=rng)
         self.router: RequestRouter = RequestRouter(client, self.faults, rng)
-        self._queues = WaitingRequests(self.router, write=self._write, on_failure=self._retry_in_background)
+        self._queues = WaitingRequests(self.router, self)
         # Fast path: one bound method for all requests, saves 5 % of pipelined.
         self.on_answer: Callable[[SendRequest, Answer | SendAnswer, float], None] = self._answered
         self._nursery: trio.Nursery | None = None
@@ -204,19 +204,19 @@ class Sender:
                 and connection.writer.has_space
                 and not (self._queues.by_broker and _broker_of(request) in self._queues.by_broker)
             ):
-                return self._write(request, connection)
+                return self.write(request, connection)
             self._queues.add(request, self._nursery)
         except (ClosedError, InvalidMessageError):
             raise
         except RocketMQError as error:
-            self._retry_in_background(request, error)
+            self.retry_in_background(request, error)
         return None
 
     async def _submit_when_routed(self, request: SendRequest) -> None:
         try:
             await self.router.wait_for_route(request)
         except RocketMQError as error:
-            self._retry_in_background(request, error)
+            self.retry_in_background(request, error)
             return
         if self._nursery is None:
             return  # closed meanwhile: the pipeline has failed the request
@@ -224,7 +224,7 @@ class Sender:
         if hooked is not None:
             await hooked
 
-    def _write(self, request: SendRequest, connection: Connection) -> Awaitable[None] | None:
+    def write(self, request: SendRequest, connection: Connection) -> Awaitable[None] | None:
         """Write a request. With RPC hooks, return an awaitable that writes it."""
         request.address, request.is_written = connection.address, True
         if connection.hooks.all:
@@ -245,7 +245,7 @@ class Sender:
         except (ClosedError, InvalidMessageError):
             raise
         except RocketMQError as error:
-            self._retry_in_background(request, error)
+            self.retry_in_background(request, error)
 
     def _answered(self, request: SendRequest, answer: Answer | SendAnswer, received_at: float) -> None:
         if isinstance(answer, RocketMQError):
@@ -264,9 +264,10 @@ class Sender:
         if request.is_retried_by_caller:
             request.on_done(request, error)
         else:
-            self._retry_in_background(request, error)
+            self.retry_in_background(request, error)
 
-    def _retry_in_background(self, request: SendRequest, error: RocketMQError) -> None:
+    def retry_in_background(self, request: SendRequest, error: RocketMQError) -> None:
+        """Start a task that makes further attempts after a failed one."""
         start_soon(self._nursery, self._retry, request, error)
 
     async def _retry(self, request: SendRequest, error: RocketMQError) -> None:

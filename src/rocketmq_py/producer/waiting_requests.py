@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
+from typing import Protocol
 
 import trio
 
@@ -12,6 +13,16 @@ from rocketmq_py.errors import RocketMQError
 from rocketmq_py.producer.request_router import RequestRouter, nothing_sent
 from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.remoting import Connection
+
+
+class AttemptOwner(Protocol):
+    """The sender that makes the attempts of requests."""
+
+    def write(self, request: SendRequest, connection: Connection) -> Awaitable[None] | None:
+        """Write a request. With RPC hooks, return an awaitable that writes it."""
+
+    def retry_in_background(self, request: SendRequest, error: RocketMQError) -> None:
+        """Start a task that makes further attempts after a failed one."""
 
 
 class WaitingRequests:
@@ -23,8 +34,7 @@ class WaitingRequests:
 
     Args:
         router: finds the connections.
-        write: passes a request to a connection. Returns an awaitable if there are RPC hooks.
-        on_failure: called with a request whose attempt failed, and the error.
+        sender: writes the requests, and retries those whose attempt fails.
 
     Attributes:
         by_broker: the queues, by broker name. Requests for these brokers must be queued.
@@ -33,13 +43,10 @@ class WaitingRequests:
     def __init__(
         self,
         router: RequestRouter,
-        *,
-        write: Callable[[SendRequest, Connection], Awaitable[None] | None],
-        on_failure: Callable[[SendRequest, RocketMQError], object],
+        sender: AttemptOwner,
     ) -> None:
         self._router = router
-        self._write = write
-        self._on_failure = on_failure
+        self._sender = sender
         self.by_broker: dict[str, BrokerQueue] = {}
 
     def add(self, request: SendRequest, nursery: trio.Nursery | None) -> None:
@@ -61,11 +68,11 @@ class WaitingRequests:
                 continue
             queue.requests.popleft()
             try:
-                write_with_hooks = self._write(request, connection)
+                write_with_hooks = self._sender.write(request, connection)
                 if write_with_hooks is not None:
                     await write_with_hooks
             except RocketMQError as error:
-                self._on_failure(request, error)
+                self._sender.retry_in_background(request, error)
         del self.by_broker[broker_name]
 
     async def _wait_for_connection(self, queue: BrokerQueue) -> None:
@@ -78,9 +85,9 @@ class WaitingRequests:
                     await connection.wait_for_space()
             except RocketMQError as error:
                 queue.requests.popleft()
-                self._on_failure(request, error)
+                self._sender.retry_in_background(request, error)
         for expired in queue.take_expired(trio.current_time()):
-            self._on_failure(expired, self._router.not_connected(expired))
+            self._sender.retry_in_background(expired, self._router.not_connected(expired))
 
 
 class BrokerQueue:
