@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import trio
 
+from rocketmq_py.broker.held_requests import HeldRequest, HeldRequests, HoldingProcessor
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, MessageFilter, StoredMessage
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageRequest
@@ -18,7 +19,7 @@ Its answer then lets the client continue after these messages.
 """
 
 
-class HeldPull:
+class HeldPull(HeldRequest):
     """A pull that waits for a message.
 
     Args:
@@ -28,24 +29,12 @@ class HeldPull:
         queue: the queue that it pulls from.
         message_filter: its filter.
         expires_at: when it is answered without a message, on trio's clock.
-        on_ready: answers it, when a message has arrived that passes the filter, or it has expired.
 
     Attributes:
         examined_to: the offset up to which the filter has examined messages.
-        tick: used by ``Deadlines``.
     """
 
-    __slots__ = (
-        "_on_ready",
-        "connection",
-        "examined_to",
-        "expires_at",
-        "header",
-        "message_filter",
-        "queue",
-        "request",
-        "tick",
-    )
+    __slots__ = ("examined_to", "expires_at", "header", "message_filter")
 
     def __init__(
         self,
@@ -55,21 +44,12 @@ class HeldPull:
         queue: ConsumeQueue,
         message_filter: MessageFilter,
         expires_at: float,
-        on_ready: Callable[[HeldPull], None],
     ) -> None:
-        self.connection: Connection = connection
-        self.request: Command = request
+        super().__init__(connection, request, [queue])
         self.header: PullMessageRequest = header
-        self.queue: ConsumeQueue = queue
         self.message_filter: MessageFilter = message_filter
         self.examined_to: int = queue.end
         self.expires_at: float = expires_at
-        self.tick: int = 0
-        self._on_ready = on_ready
-
-    def expire(self) -> None:
-        """Answer the pull. ``Deadlines`` calls this when the pull has expired."""
-        self._on_ready(self)
 
     def matches_any(self, messages: list[StoredMessage]) -> bool:
         """Return whether any of the messages passes the filter."""
@@ -84,14 +64,12 @@ class HeldPulls:
     during a burst of sends gets many messages in one answer.
 
     Args:
-        answer: answers a pull that is no longer held.
+        processor: answers a pull that is no longer held.
     """
 
-    def __init__(self, answer: Callable[[HeldPull], None]) -> None:
-        self._answer = answer
+    def __init__(self, processor: HoldingProcessor[HeldPull]) -> None:
         self._deadlines = Deadlines()
-        self._by_queue: dict[ConsumeQueue, dict[HeldPull, None]] = {}
-        self._by_connection: dict[Connection, dict[HeldPull, None]] = {}
+        self._held: HeldRequests[HeldPull] = HeldRequests(processor, self._deadlines, self)
         self._changed_queues: dict[ConsumeQueue, None] = {}
         self._parked = trio.lowlevel.ParkingLot()
 
@@ -106,14 +84,7 @@ class HeldPulls:
     ) -> None:
         """Hold a pull until a message arrives that passes its filter, for at most ``seconds``."""
         expires_at = trio.current_time() + seconds
-        pull = HeldPull(connection, request, header, queue, message_filter, expires_at, self._release)
-        pulls = self._by_queue.get(queue)
-        if pulls is None:
-            pulls = self._by_queue[queue] = {}
-            queue.listeners.append(self._on_arrival)
-        pulls[pull] = None
-        self._by_connection.setdefault(connection, {})[pull] = None
-        self._deadlines.add(pull, expires_at)
+        self._held.hold(HeldPull(connection, request, header, queue, message_filter, expires_at), expires_at)
 
     def release_replaced(self, topic: str, find_queue: Callable[[str, int], ConsumeQueue | None]) -> None:
         """Answer the pulls from queues of a topic that was deleted and created again.
@@ -122,18 +93,15 @@ class HeldPulls:
             topic: the topic.
             find_queue: returns a queue of the topic as it is now.
         """
-        replaced = [
-            pulls
-            for queue, pulls in self._by_queue.items()
-            if queue.topic == topic and find_queue(topic, queue.queue_id) is not queue
-        ]
-        for pull in [pull for pulls in replaced for pull in pulls]:
-            self._release(pull)
+        for queue in self._held.all_keys():
+            assert isinstance(queue, ConsumeQueue)
+            if queue.topic == topic and find_queue(topic, queue.queue_id) is not queue:
+                for pull in self._held.of(queue):
+                    self._held.release(pull)
 
     def drop_connection(self, connection: Connection) -> None:
         """Drop the pulls of a closed connection."""
-        for pull in self._by_connection.pop(connection, ()):
-            self._remove(pull)
+        self._held.drop_connection(connection)
 
     async def run(self) -> None:
         """Answer pulls, until cancelled."""
@@ -146,33 +114,26 @@ class HeldPulls:
                 for queue in queues:
                     self._examine(queue)
 
+    def watch(self, key: Hashable) -> None:
+        """Note the messages that arrive in a queue."""
+        assert isinstance(key, ConsumeQueue)
+        key.listeners.append(self._on_arrival)
+
+    def stop_watching(self, key: Hashable) -> None:
+        """Note the messages that arrive in a queue no longer."""
+        assert isinstance(key, ConsumeQueue)
+        key.listeners.remove(self._on_arrival)
+
     def _on_arrival(self, queue: ConsumeQueue, _: StoredMessage) -> None:
         self._changed_queues[queue] = None
         self._parked.unpark_all()
 
     def _examine(self, queue: ConsumeQueue) -> None:
-        for pull in list(self._by_queue.get(queue, ())):
+        for pull in self._held.of(queue):
             new_messages = queue.slice(max(pull.examined_to, queue.start), queue.end)
             pull.examined_to = queue.end
             if pull.matches_any(new_messages):
-                self._release(pull)
+                self._held.release(pull)
             elif pull.expires_at - trio.current_time() > FILTERED_HOLD_SECONDS:
                 pull.expires_at = trio.current_time() + FILTERED_HOLD_SECONDS
-                self._deadlines.remove(pull)
-                self._deadlines.add(pull, pull.expires_at)
-
-    def _release(self, pull: HeldPull) -> None:
-        pulls = self._by_connection[pull.connection]
-        pulls.pop(pull, None)
-        if not pulls:
-            del self._by_connection[pull.connection]
-        self._remove(pull)
-        self._answer(pull)
-
-    def _remove(self, pull: HeldPull) -> None:
-        self._deadlines.remove(pull)
-        pulls = self._by_queue[pull.queue]
-        pulls.pop(pull, None)
-        if not pulls:
-            del self._by_queue[pull.queue]
-            pull.queue.listeners.remove(self._on_arrival)
+                self._held.postpone(pull, pull.expires_at)

@@ -47,7 +47,7 @@ class PullProcessor:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         self._config = state.config
-        self.held_pulls: HeldPulls = HeldPulls(self._answer_held)
+        self.held_pulls: HeldPulls = HeldPulls(self)
         state.topics.listeners.append(self._on_topic_change)
 
     def handlers(self) -> Mapping[int, RequestHandler]:
@@ -60,11 +60,13 @@ class PullProcessor:
     def _on_topic_change(self, topic: TopicConfig) -> None:
         self.held_pulls.release_replaced(topic.topic_name, self._state.store.find_queue)
 
-    def _answer_held(self, pull: HeldPull) -> None:
-        def answer(connection: Connection, request: Command) -> None:
-            self._answer(connection, request, pull.header, may_hold=False)
+    def answer_held(self, held: HeldPull) -> None:
+        """Answer a pull that is no longer held."""
 
-        answer_with(answer, pull.connection, pull.request)
+        def answer(connection: Connection, request: Command) -> None:
+            self._answer(connection, request, held.header, may_hold=False)
+
+        answer_with(answer, held.connection, held.request)
 
     def _answer(
         self, connection: Connection, request: Command, header: PullMessageRequest, *, may_hold: bool

@@ -5,12 +5,12 @@ Java: ``LiteEventDispatcher``, ``PopLiteLongPollingService``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 import trio
 
+from rocketmq_py.broker.held_requests import HeldRequest, HeldRequests, HoldingProcessor
 from rocketmq_py.broker.pop.ordered_pops import GroupQueue
 from rocketmq_py.broker.pop.queue_timers import QueueTimers
 from rocketmq_py.broker.state import BrokerState
@@ -27,32 +27,25 @@ IDLE_SECONDS = 35.0
 """Seconds without a pop after which a client without offers is forgotten."""
 
 
-class HeldLitePop:
+class HeldLitePop(HeldRequest):
     """A pop of a client that waits for messages.
 
     Attributes:
         connection, request, header: the pop.
-        tick: used by ``Deadlines``.
     """
 
-    __slots__ = ("_on_expiry", "connection", "header", "request", "tick")
+    __slots__ = ("header",)
 
-    def __init__(
-        self,
-        connection: Connection,
-        request: Command,
-        header: PopLiteMessageRequest,
-        on_expiry: Callable[[HeldLitePop], None],
-    ) -> None:
-        self.connection: Connection = connection
-        self.request: Command = request
+    def __init__(self, connection: Connection, request: Command, header: PopLiteMessageRequest) -> None:
+        super().__init__(connection, request, [header.client_id])
         self.header: PopLiteMessageRequest = header
-        self.tick: int = 0
-        self._on_expiry = on_expiry
 
-    def expire(self) -> None:
-        """Answer the pop. ``Deadlines`` calls this when the pop has expired."""
-        self._on_expiry(self)
+
+class LiteDispatcherOwner(HoldingProcessor[HeldLitePop], Protocol):
+    """The processor of the pops of lite topics."""
+
+    def subscribers_of(self, queue: str) -> dict[str, list[ClientGroup]]:
+        """Return the subscribers of a queue by group."""
 
 
 @attrs.define(eq=False)
@@ -80,27 +73,18 @@ class LiteDispatcher:
 
     Args:
         state: the broker's tables.
-        subscribers_of: returns the subscribers of a queue by group.
-        answer: answers a held pop.
+        owner: answers held pops, and knows the subscribers.
 
     Attributes:
         offers: the lite topics offered to each client, by client id.
     """
 
-    def __init__(
-        self,
-        state: BrokerState,
-        subscribers_of: Callable[[str], dict[str, list[ClientGroup]]],
-        answer: Callable[[HeldLitePop], None],
-    ) -> None:
+    def __init__(self, state: BrokerState, owner: LiteDispatcherOwner) -> None:
         self._state = state
-        self._subscribers_of = subscribers_of
-        self._answer = answer
+        self._owner = owner
         self._deadlines = Deadlines()
-        self._timers = QueueTimers(
-            self._deadlines, lambda group_queue: self.offer(group_queue.topic, group_queue.group)
-        )
-        self._held: dict[str, dict[HeldLitePop, None]] = {}  # by client id, oldest first
+        self._timers = QueueTimers(self._deadlines, self)
+        self._held: HeldRequests[HeldLitePop] = HeldRequests(owner, self._deadlines)  # by client id
         # The clients with new offers. run() answers their pops, because offer() is called while a message is
         # being stored.
         self._to_wake: dict[str, None] = {}
@@ -112,10 +96,14 @@ class LiteDispatcher:
 
         ``except_client`` gets the lite topic only if its group has no other subscriber.
         """
-        for name, subscribers in self._subscribers_of(queue).items():
+        for name, subscribers in self._owner.subscribers_of(queue).items():
             if group in (None, name):
                 others = [one for one in subscribers if one.client_id != except_client]
                 self.offer_to_client(self._state.rng.choice(others or subscribers), queue)
+
+    def queue_is_free(self, group_queue: GroupQueue) -> None:
+        """Offer a lite topic to a client of a group, because no popped message blocks it any more."""
+        self.offer(group_queue.topic, group_queue.group)
 
     def offer_at(self, group_queue: GroupQueue, time: float) -> None:
         """Offer a lite topic to a client of a group at a time on trio's clock. Replaces an earlier time."""
@@ -155,15 +143,11 @@ class LiteDispatcher:
         self, connection: Connection, request: Command, header: PopLiteMessageRequest, seconds: float
     ) -> None:
         """Hold a pop for at most ``seconds``."""
-        pop = HeldLitePop(connection, request, header, self._release)
-        self._held.setdefault(header.client_id, {})[pop] = None
-        self._deadlines.add(pop, trio.current_time() + seconds)
+        self._held.hold(HeldLitePop(connection, request, header), trio.current_time() + seconds)
 
     def drop_connection(self, connection: Connection) -> None:
         """Drop the pops of a closed connection."""
-        for pops in list(self._held.values()):
-            for pop in [pop for pop in pops if pop.connection is connection]:
-                self._remove(pop)
+        self._held.drop_connection(connection)
 
     def shift_clock(self, seconds: float) -> None:
         """Keep the time since the last pop of each client after trio's clock was advanced by ``seconds``."""
@@ -185,11 +169,11 @@ class LiteDispatcher:
 
     def _wake(self, client_id: str) -> None:
         """Answer held pops of a client, oldest first, as long as lite topics are offered to it."""
-        for pop in list(self._held.get(client_id, ())):
+        for pop in self._held.of(client_id):
             offers = self.offers.get(client_id)
             if offers is None or not offers.queues:
                 break
-            self._release(pop)
+            self._held.release(pop)
 
     async def _keep_checking_clients(self) -> None:
         while True:
@@ -198,14 +182,3 @@ class LiteDispatcher:
             for client_id, offers in list(self.offers.items()):
                 if now - offers.popped_at > (INACTIVE_SECONDS if offers.queues else IDLE_SECONDS):
                     self.remove_client(client_id)
-
-    def _release(self, pop: HeldLitePop) -> None:
-        self._remove(pop)
-        self._answer(pop)
-
-    def _remove(self, pop: HeldLitePop) -> None:
-        self._deadlines.remove(pop)
-        pops = self._held.get(pop.header.client_id, {})
-        pops.pop(pop, None)
-        if not pops:
-            self._held.pop(pop.header.client_id, None)

@@ -29,6 +29,7 @@ from rocketmq_py.broker.topics import PERM_READ
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.names import lite_queue, split_lite_queue
 from rocketmq_py.protocol.bodies import (
+    ClientGroup,
     LiteSubscription,
     LiteSubscriptionAction,
     LiteSubscriptions,
@@ -75,12 +76,8 @@ class LitePopProcessor:
         self._state = state
         self._config = state.config
         self.ordered_pops: OrderedPops = OrderedPops()
-        self.dispatcher: LiteDispatcher = LiteDispatcher(
-            state, lambda queue: self.subscriptions.subscribers_of(queue), self._answer_held
-        )
-        self.subscriptions: LiteSubscriptionTable = LiteSubscriptionTable(
-            state, on_added=self._on_added, on_removed=self.dispatcher.remove_client, reset=self._reset
-        )
+        self.dispatcher: LiteDispatcher = LiteDispatcher(state, self)
+        self.subscriptions: LiteSubscriptionTable = LiteSubscriptionTable(state, self)
         state.store.on_lite_message = self.dispatcher.offer
         state.store.on_lite_queue_deleted = self._on_queue_deleted
 
@@ -109,11 +106,13 @@ class LitePopProcessor:
             fields = {**fields, "bornTime": str(self._state.now_ms())}
         self._answer(connection, request, PopLiteMessageRequest.from_fields(fields))
 
-    def _answer_held(self, pop: HeldLitePop) -> None:
-        def answer(connection: Connection, request: Command) -> None:
-            self._answer(connection, request, pop.header)
+    def answer_held(self, held: HeldLitePop) -> None:
+        """Answer a pop that is no longer held."""
 
-        answer_with(answer, pop.connection, pop.request)
+        def answer(connection: Connection, request: Command) -> None:
+            self._answer(connection, request, held.header)
+
+        answer_with(answer, held.connection, held.request)
 
     def _answer(self, connection: Connection, request: Command, header: PopLiteMessageRequest) -> None:
         self._check(header)
@@ -257,7 +256,12 @@ class LitePopProcessor:
                 "java.lang.IllegalStateException: Consumer group is not allowed to consume.",
             )
 
-    def _on_added(self, group: str, queue: str) -> None:
+    def subscribers_of(self, queue: str) -> dict[str, list[ClientGroup]]:
+        """Return the subscribers of a queue by group."""
+        return self.subscriptions.subscribers_of(queue)
+
+    def subscribed(self, group: str, queue: str) -> None:
+        """Offer a lite topic with messages to a group of which a client has subscribed to it."""
         if self._state.store.find_lite_queue(queue) is not None:
             self.dispatcher.offer(queue, group)
 
@@ -270,7 +274,11 @@ class LitePopProcessor:
                 self.ordered_pops.unblock(GroupQueue(queue, group.group_name, 0))
         self.subscriptions.remove_queue(queue)
 
-    def _reset(self, group: str, queue: str, option: OffsetOption) -> None:
+    def unsubscribed(self, client_id: str) -> None:
+        """Offer the lite topics of a client whose whole subscription was removed to others."""
+        self.dispatcher.remove_client(client_id)
+
+    def reset(self, group: str, queue: str, option: OffsetOption) -> None:
         """Move a group to a position in a lite topic, and let it pop there at once."""
         committed = self._state.offsets.committed(group, queue, 0)
         offset = self._offset_of(option, queue, committed)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from typing import Protocol
 
 import attrs
 import trio
@@ -60,28 +61,30 @@ class LiteSubscription:
         return ClientGroup(client_id=self.client_id, group=self.group)
 
 
+class LiteSubscriptionOwner(Protocol):
+    """The processor whose subscriptions a table has."""
+
+    def subscribed(self, group: str, queue: str) -> None:
+        """Called when a client of a group has subscribed to a queue."""
+
+    def unsubscribed(self, client_id: str) -> None:
+        """Called when the whole subscription of a client was removed."""
+
+    def reset(self, group: str, queue: str, option: OffsetOption) -> None:
+        """Move a group to a position in a queue."""
+
+
 class LiteSubscriptionTable:
     """The subscriptions of all clients, by client and by queue.
 
     Args:
         state: the broker's tables.
-        on_added: called with a group and a queue when a client has subscribed to it.
-        on_removed: called with a client id when its whole subscription was removed.
-        reset: moves a group to a position in a queue.
+        owner: the processor of the subscriptions.
     """
 
-    def __init__(
-        self,
-        state: BrokerState,
-        *,
-        on_added: Callable[[str, str], None],
-        on_removed: Callable[[str], None],
-        reset: Callable[[str, str, OffsetOption], None],
-    ) -> None:
+    def __init__(self, state: BrokerState, owner: LiteSubscriptionOwner) -> None:
         self._state = state
-        self._on_added = on_added
-        self._on_removed = on_removed
-        self._reset = reset
+        self._owner = owner
         self._by_client: dict[str, LiteSubscription] = {}
         self._by_queue: dict[str, dict[ClientGroup, None]] = {}
         self._connections: dict[str, Connection] = {}  # by client id, for notices
@@ -139,7 +142,7 @@ class LiteSubscriptionTable:
             if is_exclusive:
                 self._exclude_others(group, queue)
             if start is not None:
-                self._reset(group, queue, start)
+                self._owner.reset(group, queue, start)
             self._link(subscription.subscriber, queue)
 
     def remove(self, client_id: str, group: str, parent: str, queues: Collection[str]) -> None:
@@ -150,7 +153,7 @@ class LiteSubscriptionTable:
             self._touch(subscription)
             subscription.queues.pop(queue, None)
             if self._unlink(subscription.subscriber, queue) and is_reset:
-                self._reset(group, queue, _FIRST_MESSAGE)
+                self._owner.reset(group, queue, _FIRST_MESSAGE)
 
     def replace(self, client_id: str, group: str, parent: str, queues: Collection[str]) -> None:
         """Replace the queues of a client's subscription."""
@@ -172,7 +175,7 @@ class LiteSubscriptionTable:
             return
         for queue in subscription.queues:
             self._unlink(subscription.subscriber, queue)
-        self._on_removed(client_id)
+        self._owner.unsubscribed(client_id)
 
     def remove_queue(self, queue: str) -> None:
         """Remove a queue, which was deleted, from all subscriptions."""
@@ -214,7 +217,7 @@ class LiteSubscriptionTable:
         subscribers = self._by_queue.setdefault(queue, {})
         if subscriber not in subscribers:
             subscribers[subscriber] = None
-            self._on_added(subscriber.group, queue)
+            self._owner.subscribed(subscriber.group, queue)
 
     def _unlink(self, subscriber: ClientGroup, queue: str) -> bool:
         """Remove a subscriber of a queue. Returns whether it was one."""
@@ -237,7 +240,7 @@ class LiteSubscriptionTable:
             self._notify(subscriber, queue)
             self._unlink(subscriber, queue)
             if is_reset:
-                self._reset(group, queue, _FIRST_MESSAGE)
+                self._owner.reset(group, queue, _FIRST_MESSAGE)
 
     def _notify(self, subscriber: ClientGroup, queue: str) -> None:
         connection = self._connections.get(subscriber.client_id)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from collections.abc import Hashable, Iterable
 
 import trio
 
+from rocketmq_py.broker.held_requests import HeldRequest, HeldRequests, HoldingProcessor
 from rocketmq_py.broker.pop.ordered_pops import GroupQueue
 from rocketmq_py.broker.pop.queue_timers import QueueTimers
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, MessageFilter, StoredMessage
@@ -16,13 +16,11 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PopMessageRequest
 from rocketmq_py.remoting import Connection, Deadlines
 
-_K = TypeVar("_K")
-
 MAX_HELD = 1024
 """Maximum number of held pops of a group, for one queue or for all queues of a topic (popPollingSize)."""
 
 
-class HeldPop:
+class HeldPop(HeldRequest):
     """A pop that waits for a message.
 
     Args:
@@ -31,13 +29,12 @@ class HeldPop:
         header: its header.
         message_filter: its filter.
         queues: the queues that it pops from.
-        on_expiry: answers it when it has expired.
 
     Attributes:
-        tick: used by ``Deadlines``.
+        group_queue: the group, the topic, and the queue or ALL_QUEUES.
     """
 
-    __slots__ = ("_on_expiry", "connection", "header", "message_filter", "queues", "request", "tick")
+    __slots__ = ("group_queue", "header", "message_filter")
 
     def __init__(
         self,
@@ -46,24 +43,11 @@ class HeldPop:
         header: PopMessageRequest,
         message_filter: MessageFilter,
         queues: tuple[ConsumeQueue, ...],
-        on_expiry: Callable[[HeldPop], None],
     ) -> None:
-        self.connection: Connection = connection
-        self.request: Command = request
+        self.group_queue: GroupQueue = requested_group_queue(header)
+        super().__init__(connection, request, [self.group_queue, *queues])
         self.header: PopMessageRequest = header
         self.message_filter: MessageFilter = message_filter
-        self.queues: Final = queues
-        self.tick: int = 0
-        self._on_expiry = on_expiry
-
-    @property
-    def group_queue(self) -> GroupQueue:
-        """The group, the topic, and the queue or ALL_QUEUES."""
-        return requested_group_queue(self.header)
-
-    def expire(self) -> None:
-        """Answer the pop. ``Deadlines`` calls this when the pop has expired."""
-        self._on_expiry(self)
 
     def matches_any(self, messages: Iterable[StoredMessage]) -> bool:
         """Return whether any of the messages passes the filter. Messages of a retry topic always pass."""
@@ -86,19 +70,16 @@ class HeldPops:
     answer another one.
 
     Args:
-        answer: answers a pop that is no longer held.
+        processor: answers a pop that is no longer held.
     """
 
-    def __init__(self, answer: Callable[[HeldPop], None]) -> None:
-        self._answer = answer
+    def __init__(self, processor: HoldingProcessor[HeldPop]) -> None:
         self._deadlines = Deadlines()
-        self._by_group_queue: dict[GroupQueue, dict[HeldPop, None]] = {}
-        self._by_queue: dict[ConsumeQueue, dict[HeldPop, None]] = {}
-        self._by_connection: dict[Connection, dict[HeldPop, None]] = {}
+        self._held: HeldRequests[HeldPop] = HeldRequests(processor, self._deadlines, self)
         # the offset of the first message that has arrived and that :meth:`run` has not examined
         self._first_arrivals: dict[ConsumeQueue, int] = {}
         self._to_wake: dict[GroupQueue, None] = {}
-        self._timers = QueueTimers(self._deadlines, self._on_queue_free)
+        self._timers = QueueTimers(self._deadlines, self)
         self._parked = trio.lowlevel.ParkingLot()
 
     def hold(
@@ -111,17 +92,10 @@ class HeldPops:
         seconds: float,
     ) -> bool:
         """Hold a pop for at most ``seconds``. Returns False, and does not hold it, beyond ``MAX_HELD``."""
-        pop = HeldPop(connection, request, header, message_filter, queues, self._release)
-        if len(self._by_group_queue.get(pop.group_queue, ())) >= MAX_HELD:
+        pop = HeldPop(connection, request, header, message_filter, queues)
+        if self._held.count(pop.group_queue) >= MAX_HELD:
             return False
-        self._by_group_queue.setdefault(pop.group_queue, {})[pop] = None
-        self._by_connection.setdefault(connection, {})[pop] = None
-        for queue in queues:
-            if queue not in self._by_queue:
-                self._by_queue[queue] = {}
-                queue.listeners.append(self._on_arrival)
-            self._by_queue[queue][pop] = None
-        self._deadlines.add(pop, trio.current_time() + seconds)
+        self._held.hold(pop, trio.current_time() + seconds)
         return True
 
     def wake(self, group_queue: GroupQueue) -> None:
@@ -138,14 +112,14 @@ class HeldPops:
 
     def release_topic(self, topic: str) -> None:
         """Answer all pops of a topic."""
-        released = [pops for key, pops in self._by_group_queue.items() if key.topic == topic]
-        for pop in [pop for pops in released for pop in pops]:
-            self._release(pop)
+        for key in self._held.all_keys():
+            if isinstance(key, GroupQueue) and key.topic == topic:
+                for pop in self._held.of(key):
+                    self._held.release(pop)
 
     def drop_connection(self, connection: Connection) -> None:
         """Drop the pops of a closed connection."""
-        for pop in list(self._by_connection.get(connection, ())):
-            self._remove(pop)
+        self._held.drop_connection(connection)
 
     async def run(self) -> None:
         """Answer pops, until cancelled."""
@@ -156,15 +130,26 @@ class HeldPops:
                     await self._parked.park()
                 to_wake, self._to_wake = self._to_wake, {}
                 for group_queue in to_wake:
-                    self._release_first(self._by_group_queue.get(group_queue, ()))
+                    self._release_first(self._held.of(group_queue))
                 arrivals, self._first_arrivals = self._first_arrivals, {}
                 for queue, offset in arrivals.items():
                     self._examine(queue, offset)
                 await trio.lowlevel.checkpoint()
 
-    def _on_queue_free(self, group_queue: GroupQueue) -> None:
+    def queue_is_free(self, group_queue: GroupQueue) -> None:
+        """Wake a pop for a queue that can be popped in order again, and one for ALL_QUEUES of its topic."""
         self.wake(group_queue)
         self.wake(group_queue._replace(queue_id=ALL_QUEUES))
+
+    def watch(self, key: Hashable) -> None:
+        """Note the messages that arrive in a queue."""
+        if isinstance(key, ConsumeQueue):
+            key.listeners.append(self._on_arrival)
+
+    def stop_watching(self, key: Hashable) -> None:
+        """Note the messages that arrive in a queue no longer."""
+        if isinstance(key, ConsumeQueue):
+            key.listeners.remove(self._on_arrival)
 
     def _on_arrival(self, queue: ConsumeQueue, message: StoredMessage) -> None:
         self._first_arrivals.setdefault(queue, message.queue_offset)
@@ -173,7 +158,7 @@ class HeldPops:
     def _examine(self, queue: ConsumeQueue, offset: int) -> None:
         new_messages = queue.slice(max(offset, queue.start), queue.end)
         by_group_queue: dict[GroupQueue, list[HeldPop]] = {}
-        for pop in self._by_queue.get(queue, ()):
+        for pop in self._held.of(queue):
             by_group_queue.setdefault(pop.group_queue, []).append(pop)
         for pops in by_group_queue.values():
             self._release_first(pop for pop in pops if pop.matches_any(new_messages))
@@ -181,25 +166,4 @@ class HeldPops:
     def _release_first(self, pops: Iterable[HeldPop]) -> None:
         first = next(iter(pops), None)
         if first is not None:
-            self._release(first)
-
-    def _release(self, pop: HeldPop) -> None:
-        self._remove(pop)
-        self._answer(pop)
-
-    def _remove(self, pop: HeldPop) -> None:
-        self._deadlines.remove(pop)
-        _discard(self._by_group_queue, pop.group_queue, pop)
-        _discard(self._by_connection, pop.connection, pop)
-        for queue in pop.queues:
-            if _discard(self._by_queue, queue, pop):
-                queue.listeners.remove(self._on_arrival)
-
-
-def _discard(table: dict[_K, dict[HeldPop, None]], key: _K, pop: HeldPop) -> bool:
-    """Remove a pop from a key's entry. Removes an entry that becomes empty, and returns whether it did."""
-    pops = table.get(key, {})
-    pops.pop(pop, None)
-    if pops:
-        return False
-    return table.pop(key, None) is not None
+            self._held.release(first)

@@ -59,7 +59,7 @@ class PopProcessor:
         self._config = state.config
         self.checkpoints: CheckpointTable = CheckpointTable(MessageReviver(state, scheduler).revive)
         self.ordered_pops: OrderedPops = OrderedPops()
-        self.held_pops: HeldPops = HeldPops(self._answer_held)
+        self.held_pops: HeldPops = HeldPops(self)
         state.topics.listeners.append(self._on_topic_change)
         self._reader = PopReader(state, self.checkpoints, self.ordered_pops)
 
@@ -81,11 +81,13 @@ class PopProcessor:
         # The pops that find no message are held again, for the queues that the topic has now.
         self.held_pops.release_topic(topic.topic_name)
 
-    def _answer_held(self, pop: HeldPop) -> None:
-        def answer(connection: Connection, request: Command) -> None:
-            self._answer(connection, request, pop.header, pop.message_filter)
+    def answer_held(self, held: HeldPop) -> None:
+        """Answer a pop that is no longer held."""
 
-        answer_with(answer, pop.connection, pop.request)
+        def answer(connection: Connection, request: Command) -> None:
+            self._answer(connection, request, held.header, held.message_filter)
+
+        answer_with(answer, held.connection, held.request)
 
     def _answer(
         self,

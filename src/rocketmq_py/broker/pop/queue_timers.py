@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import trio
 
@@ -13,15 +13,22 @@ from rocketmq_py.remoting import Deadlines
 class _QueueTimer:
     """Expires when an ordered queue becomes free."""
 
-    __slots__ = ("_on_expiry", "group_queue", "tick")
+    __slots__ = ("_timers", "group_queue", "tick")
 
-    def __init__(self, group_queue: GroupQueue, on_expiry: Callable[[_QueueTimer], None]) -> None:
+    def __init__(self, group_queue: GroupQueue, timers: QueueTimers) -> None:
         self.group_queue = group_queue
         self.tick = 0
-        self._on_expiry = on_expiry
+        self._timers = timers
 
     def expire(self) -> None:
-        self._on_expiry(self)
+        self._timers.expire(self.group_queue)
+
+
+class OrderedQueues(Protocol):
+    """The owner of queues that are popped in order."""
+
+    def queue_is_free(self, group_queue: GroupQueue) -> None:
+        """Let a queue be popped again."""
 
 
 class QueueTimers:
@@ -29,26 +36,27 @@ class QueueTimers:
 
     Args:
         deadlines: watches the timers. Its ``run`` must be running.
-        on_free: called with a queue when its time has come.
+        queues: told when the time of a queue has come.
     """
 
-    def __init__(self, deadlines: Deadlines, on_free: Callable[[GroupQueue], None]) -> None:
+    def __init__(self, deadlines: Deadlines, queues: OrderedQueues) -> None:
         self._deadlines = deadlines
-        self._on_free = on_free
+        self._queues = queues
         self._timers: dict[GroupQueue, _QueueTimer] = {}
 
     def set(self, group_queue: GroupQueue, time: float) -> None:
-        """Call ``on_free`` at a time on trio's clock, or now if that has passed. Replaces an earlier time."""
+        """Free a queue at a time on trio's clock, or now if that has passed. Replaces an earlier time."""
         timer = self._timers.get(group_queue)
         if timer is None:
-            timer = self._timers[group_queue] = _QueueTimer(group_queue, self._expire)
+            timer = self._timers[group_queue] = _QueueTimer(group_queue, self)
         else:
             self._deadlines.remove(timer)
         if time > trio.current_time():
             self._deadlines.add(timer, time)
         else:
-            self._expire(timer)
+            self.expire(group_queue)
 
-    def _expire(self, timer: _QueueTimer) -> None:
-        del self._timers[timer.group_queue]
-        self._on_free(timer.group_queue)
+    def expire(self, group_queue: GroupQueue) -> None:
+        """Free a queue, whose time has come."""
+        del self._timers[group_queue]
+        self._queues.queue_is_free(group_queue)
