@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -26,10 +25,11 @@ async def ask_within(timeout: float, ask: Callable[[float], Awaitable[Command]])
         ask: sends the request. Its argument is the number of seconds that are left.
     """
     deadline = trio.current_time() + timeout
-    for refusals in itertools.count(1):
+    refusals = 0
+    while True:
         answer = await ask(max(deadline - trio.current_time(), 0.0))
+        refusals += 1
         back_off = BACK_OFF.after(refusals)
         if answer.code != ResponseCode.FLOW_CONTROL or trio.current_time() + back_off >= deadline:
             return answer
         await trio.sleep(back_off)
-    raise AssertionError("not reached")
