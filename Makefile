@@ -127,10 +127,11 @@ pythons: .venv/installed  ## Types and tests on each supported Python that the m
 DEV_MODE ?= tests/aio tests/blocking
 
 dev-mode: .venv/installed  ## The asyncio and threads APIs in development mode; DEV_MODE=tests: everything
-	PYTHONDEVMODE=1 PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest $(WITHOUT_SPARK) $(DEV_MODE)
+	EXAMPLES=10 PYTHONDEVMODE=1 PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest $(WITHOUT_SPARK) $(DEV_MODE)
 
+# Only the newest that the machine has: `make pythons` tries all.
 other-pythons: .venv/installed
-	$(BIN)/python -m integration.pythons --others --tests-only $(WITHOUT_SPARK) -m "not long" $(ON_EACH_PYTHON)
+	EXAMPLES=10 $(BIN)/python -m integration.pythons --others --newest --tests-only $(WITHOUT_SPARK) -m "not long" $(ON_EACH_PYTHON)
 
 REAL = $(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS)
 # Two processes, one per version, each with its own clusters.

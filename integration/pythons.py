@@ -1,6 +1,6 @@
 """Run the tests and the type checks on every Python that this package supports.
 
-    python -m integration.pythons [--tests-only] [--others] PYTEST_ARGUMENT ...
+    python -m integration.pythons [--tests-only] [--others] [--newest] PYTEST_ARGUMENT ...
 
 Each version has its own environment under build/pythons. A version is looked up as ``python3.12``
 on the PATH, then among pyenv's. A missing version is reported prominently but is no failure, since
@@ -94,9 +94,10 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m integration.pythons", allow_abbrev=False)
     parser.add_argument("--tests-only", action="store_true", help="leave out the types")
     parser.add_argument("--others", action="store_true", help="leave out the version that this runs on")
+    parser.add_argument("--newest", action="store_true", help="only the newest version that the machine has")
     options, pytest_arguments = parser.parse_known_args(arguments)
     failed, absent = [], []
-    for version in supported_versions():
+    for version in supported_versions()[:: -1 if options.newest else 1]:
         if options.others and version == running_version():
             continue
         try:
@@ -112,6 +113,8 @@ def main(arguments: list[str]) -> int:
             passed = False
         if not passed:
             failed.append(version)
+        if options.newest:
+            break
     for line in absent:
         print(f"*** {line}", file=sys.stderr)
     if failed:

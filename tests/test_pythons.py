@@ -96,3 +96,6 @@ def test_failing_version_is_counted_and_the_next_one_tried(
         (version, str(path / f"python{version}"), ["-q", "tests"], False) for version in ("3.98", "3.99")
     ]
     assert "failed on Python 3.98" in capsys.readouterr().err
+    tried.clear()
+    assert pythons.main(["--others", "--newest", "-q", "tests"]) == 0
+    assert tried == [("3.99", str(path / "python3.99"), ["-q", "tests"], True)]
