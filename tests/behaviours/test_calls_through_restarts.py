@@ -46,6 +46,9 @@ class Calls:
     ended: list[float] = attrs.field(factory=list)
     errors: list[str] = attrs.field(factory=list)
 
+    def first_since(self, time: float) -> float:
+        return min((ended for ended in self.ended if ended >= time), default=math.inf)
+
     async def run(self) -> None:
         for number in itertools.count():
             began = trio.current_time()
@@ -72,12 +75,14 @@ async def call_through(
                 await trio.sleep(INTERVAL)
         await trio.sleep(0.5)
         back_at = await outage.last(DOWNTIME)
-        await trio.sleep(within + 0.5)
+        await trio.sleep(1)  # so that errors show, too
+        with trio.move_on_after(within):
+            while not all(caller.first_since(back_at) < math.inf for caller in callers):
+                await trio.sleep(INTERVAL)
         nursery.cancel_scope.cancel()
     for caller in callers:
         assert not caller.errors, caller.errors[0]
-        first = min((time for time in caller.ended if time >= back_at), default=math.inf)
-        assert first - back_at <= within
+        assert caller.first_since(back_at) - back_at <= within, caller.call
 
 
 @pytest.mark.apis

@@ -175,24 +175,19 @@ class RequestRouter:
         """Choose a queue on a broker that has the feature that the request needs, and connect to it."""
         assert request.queue is not None
         assert request.needs is not None
+        route = self._client.routes.get_nowait(request.topic)
         others = [name for name in self._brokers_to_choose(request) if name != request.queue.broker_name]
         for broker_name in others:
             address = self._address(broker_name)
             connection = await self._client.connections.get(address, deadline=request.deadline)
             await self._send_heartbeat(request, connection)
-            if not _is_too_old(connection, request) and self._choose_on(broker_name, request):
+            if not _is_too_old(connection, request):
+                assert route is not None  # it has the other brokers
+                queues = [queue for queue in route.write_queues if queue.broker_name == broker_name]
+                queue = request.queue = queues[next(self._choice.counter(request.topic)) % len(queues)]
+                request.template = request.header_builder.template(queue.queue_id, queue.broker_name)
                 return connection
         raise request.needs.unsupported(old.address, old.peer_version)
-
-    def _choose_on(self, broker_name: str, request: SendRequest) -> bool:
-        """Choose a queue on this broker. Return False if the topic no longer has one there."""
-        route = self._client.routes.get_nowait(request.topic)
-        queues = [one for one in (route.write_queues if route else ()) if one.broker_name == broker_name]
-        if not queues:
-            return False
-        queue = request.queue = queues[next(self._choice.counter(request.topic)) % len(queues)]
-        request.template = request.header_builder.template(queue.queue_id, queue.broker_name)
-        return True
 
     async def supports_timed(self, topic: str, timeout: float) -> bool:
         """Ask the brokers of a topic whether all of them support timed messages (5.x).
