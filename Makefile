@@ -48,7 +48,8 @@ ERRORS = grep -aE '^(E  |FAILED |ERROR [^ ])' build/test.log | tail -n 200
 
 rest: java  ## What `make test` leaves out
 	@mkdir -p build
-	@{ $(MAKE) --keep-going $(WITHOUT_BROKERS); first=$$?; \
+	@{ $(MAKE) --keep-going coverage; first=$$?; \
+		EXAMPLES=30 SIMULATED_SEEDS=30 $(MAKE) --keep-going $(WITHOUT_BROKERS) || first=$$?; \
 		$(MAKE) --jobs=4 --keep-going in-containers $(REAL_PARTS:behaviours=other-behaviours) && exit $$first; } 2>&1 | tee build/test.log || \
 		{ $(ERRORS); exit 1; }
 
@@ -59,7 +60,7 @@ check: .venv/installed  ## Lint, types, unit and embedded-broker tests; ROOM=con
 
 # The parts of `rest` without real brokers. They run one by one, as each uses all cores, and before the tests on real
 # brokers, which would slow them down.
-WITHOUT_BROKERS = coverage uncovered long dev-mode other-pythons
+WITHOUT_BROKERS = uncovered long dev-mode other-pythons
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -117,9 +118,8 @@ simulate: .venv/installed  ## Random workloads on simulated clusters: SEEDS=1000
 check-spark: java  ## The tests of the Spark format, on the embedded broker
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup $(CHECK_SPARK)
 
-# The parts that differ most between Python versions: threads, processes, TLS, cancellation, and the examples.
-ON_EACH_PYTHON = tests/aio tests/blocking tests/cli tests/client tests/handoff tests/remoting \
-	tests/test_cancelling.py tests/test_examples.py
+# The parts that differ most between Python versions: threads, processes, TLS and cancellation.
+ON_EACH_PYTHON = tests/aio tests/blocking tests/client tests/handoff tests/remoting tests/test_cancelling.py
 
 pythons: .venv/installed  ## Types and tests on each supported Python that the machine has
 	$(BIN)/python -m integration.pythons $(WITHOUT_SPARK) tests
@@ -225,7 +225,7 @@ airflow: .venv/installed  ## The Airflow provider in an environment with Airflow
 spark-matrix: java  ## The tests of Spark with older supported versions
 	$(BIN)/python -m integration.spark_matrix
 
-spark-clusters: java  ## Spark on clusters of processes, with a shipped environment and faults: 15 minutes, on 5.5.0
+spark-clusters: java  ## Spark on clusters of processes, with a shipped environment and faults, on 5.5.0
 	$(REAL) --clusters $(NEWEST) integration/spark_clusters
 
 .venv/bench: .venv/installed
