@@ -142,8 +142,8 @@ SPARK_KILLS = integration/test_spark_kills.py
 SPARK_COUNTS = integration/test_spark_counts.py integration/test_spark_pipeline.py
 # The slowest first.
 REAL_PARTS = interoperation faults spark-counts behaviours spark spark-kills
-# Without what takes minutes and rarely fails alone: other APIs, whose behaviours run on the embedded broker, kills of
-# Spark, and containers.
+# These leave out slow tests that rarely fail alone: containers, kills of Spark, and the asyncio and threads APIs, whose
+# behaviours run on the embedded broker.
 REAL_PARTS_OF_REST = interoperation faults spark-counts behaviours-on-older spark
 
 real: java  ## All tests on real brokers; APIS=all: each API on each version

@@ -235,7 +235,7 @@ class Job:
         return self.process.poll() is None
 
     def output(self) -> str:
-        """Return what the driver has printed, and its log."""
+        """Return the output and the log of the driver."""
         return self.log.read_text(errors="replace")
 
     def wait(self, timeout: float = 900) -> int:

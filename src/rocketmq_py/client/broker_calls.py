@@ -311,12 +311,8 @@ class BrokerCalls:
         from rocketmq_py.protocol.send_request import STORED  # loaded only by clients that send
 
         address = self._routes.broker_address(queue.broker_name)
-        target = self.request_address(address)
-
-        async def ask(timeout: float) -> Command:
-            code = RequestCode.SEND_MESSAGE_V2
-            return await self._connections.request(target, code, fields, body, timeout=timeout)
-
+        target, code = self.request_address(address), RequestCode.SEND_MESSAGE_V2
+        ask = partial(self._connections.request, target, code, fields, body)
         answer = await ask_within(self._timeout, ask)
         if answer.code not in STORED:
             raise broker_error(answer.code, answer.remark, address)

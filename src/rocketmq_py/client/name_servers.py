@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, TypeVar
 
 import trio
@@ -263,10 +264,7 @@ class NameServers:
     ) -> Command:
         deadline = trio.current_time() + timeout
         connection = await self._connections.get(address, deadline=deadline)
-
-        async def ask(timeout: float) -> Command:
-            return await connection.request(code, fields, body, timeout=timeout)
-
+        ask = partial(connection.request, code, fields, body)
         return await ask_within(max(deadline - trio.current_time(), 0.0), ask)
 
     def not_answered(self, seconds: float) -> RocketMQError:

@@ -12,7 +12,7 @@ MOST_DOUBLINGS = 60
 
 @attrs.frozen
 class BackOff:
-    """Pauses that are doubled after each failure in a row. Whoever waits counts the failures.
+    """Pauses that are doubled after each failure in a row. The caller counts the failures.
 
     Attributes:
         first: seconds after the first failure.

@@ -157,7 +157,7 @@ async def test_size_can_be_read_in_a_thread_while_messages_arrive(
 
 
 class DeliveryRecorder:
-    """The owner of popped queues. Records what they deliver."""
+    """An owner of popped queues that records each delivery."""
 
     def __init__(self) -> None:
         self.delivered: list[PopProcessQueue] = []

@@ -25,7 +25,7 @@ SETTINGS = PushConsumerSettings(group="g")
 
 
 class Recorder:
-    """The owner of assigned queues. Records what they deliver."""
+    """An owner of assigned queues that records each delivery."""
 
     def __init__(self) -> None:
         self.delivered: list[ProcessQueue] = []

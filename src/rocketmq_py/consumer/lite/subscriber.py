@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Set
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -289,10 +290,7 @@ class LiteSubscriber:
         )
         body = LiteSubscriptions(subscription_set=(subscription,)).encode()
         header = LiteSubscriptionRequest()
-
-        async def ask(timeout: float) -> Command:
-            return await connection.request(header.code, header.to_fields(), body, timeout=timeout)
-
+        ask = partial(connection.request, header.code, header.to_fields(), body)
         answer = await ask_within(client.settings.request_timeout, ask)
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(answer.code, answer.remark, connection.address)
