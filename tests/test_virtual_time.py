@@ -7,6 +7,7 @@ import time
 
 import pytest
 import trio
+import trio.testing
 
 from rocketmq_py import Message, Producer
 from rocketmq_py.broker import EmbeddedBroker
@@ -52,6 +53,25 @@ async def test_clock_runs_in_real_time_while_a_thread_works() -> None:
     began = trio.current_time()
     await trio.sleep(3600)
     assert trio.current_time() - began == 3600
+
+
+async def test_calls_from_the_run_of_another_thread_do_not_change_the_clock() -> None:
+    started, released = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        started.set()
+        released.wait()
+
+    other = threading.Thread(target=trio.run, args=(trio.to_thread.run_sync, wait))
+    other.start()
+    try:
+        started.wait()
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, trio.testing.MockClock)
+        assert clock.autojump_threshold == 0
+    finally:
+        released.set()
+        other.join()
 
 
 async def test_bytes_written_before_close_are_read() -> None:
