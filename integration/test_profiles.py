@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from integration.cloud_traces import comparable
 from integration.clusters.plugin import skip_or_fail
 from integration.go.peer import GoUnavailableError, built, go_peer, run_go
 from integration.java.peer import QUICK, java_peer, run_java_async
@@ -147,21 +148,6 @@ def cloud_records(broker: TestBroker) -> dict[str, list[list[str]]]:
         topic: [fields for message in broker.messages(topic) for fields in read_records(message.body)]
         for topic in CLOUD_TOPICS
     }
-
-
-def comparable(records: list[list[str]], group: str) -> list[list[str]]:
-    """Return a group's records without times, calls and the ids of the messages."""
-    own: dict[str, tuple[int, ...]] = {
-        "Pub": (1, 3, 5, 10, 12),
-        "SubBefore": (1, 3, 4, 5),
-        "SubAfter": (1, 2, 3),
-    }
-    calls = {fields[4] for fields in records if fields[0] == "SubBefore" and fields[3] == group}
-    return sorted(
-        [field for index, field in enumerate(fields) if index not in own[fields[0]]]
-        for fields in records
-        if calls & {fields[1], fields[4]} or (fields[0] == "Pub" and fields[3] == group)
-    )
 
 
 @pytest.mark.parametrize("region", ["cn-test", "DefaultRegion"])
