@@ -12,8 +12,11 @@ from pathlib import Path
 
 from integration.clusters.cluster import ClusterUnavailableError
 
-CACHE = Path(__file__).resolve().parents[1] / ".cache"
-"""Cache of downloaded jars and compiled classes. Git ignores it, and it may be deleted at any time."""
+CACHE = (Path(__file__).resolve().parents[1] / ".cache").resolve()
+"""Cache of downloaded jars and compiled classes. Git ignores it, and it may be deleted at any time.
+
+It may be a link to a folder that several checkouts share.
+"""
 
 DOWNLOAD_TIMEOUT = 600.0
 """Seconds that one download may take."""
