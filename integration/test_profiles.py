@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from pathlib import Path
 
@@ -13,15 +12,14 @@ from integration.cloud_traces import comparable
 from integration.clusters.plugin import skip_or_fail
 from integration.go.peer import GoUnavailableError, built, go_peer, run_go
 from integration.java.peer import QUICK, java_peer, run_java_async
-from integration.peers import Peer, PeerError
+from integration.peers import PeerError
+from integration.profiles import JAVA, PATIENCE, access, bodies_of, consume_here, jvm
 from rocketmq_py import Client, Message, ReceivedMessage
 from rocketmq_py.broker.profiles import PROFILES
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.protocol.trace import read_records
 from rocketmq_py.testing import TestBroker, run_broker
 
-JAVA = "5.5.0"
-PATIENCE = 60
 TOPICS = ["Orders:1", "Delayed:1:DELAY"]
 OWN_DELAYS = ("alibaba-4", "tencent-4")
 HOUR_MS = 3_600_000
@@ -40,50 +38,6 @@ def go() -> None:
         built("peer")
     except GoUnavailableError as error:
         skip_or_fail(error)
-
-
-def jvm(broker: TestBroker, *more: str) -> tuple[str, ...]:
-    """Return the JVM options of a client: Java's TLS verifies nothing by default."""
-    tls = ("-Dtls.enable=true",) if "tls" in broker.client_options else ()
-    return (*QUICK, *tls, *more)
-
-
-def access(broker: TestBroker, *, with_namespace: bool = True) -> list[str]:
-    """Return the options of Java's and Go's programs."""
-    options = broker.client_options
-    keys = options["credentials"]
-    words = ["--namesrv", broker.name_server_address]
-    words += ["--access-key", keys.access_key, "--secret-key", keys.secret_key]
-    if with_namespace and "namespace" in options:
-        words += ["--namespace", options["namespace"]]
-    if "namespace_v2" in options:
-        words += ["--namespace-v2", options["namespace_v2"]]
-    return words
-
-
-async def consume_here(broker: TestBroker, topic: str, count: int) -> list[ReceivedMessage]:
-    """Consume messages with this client, an hour after they were sent."""
-    received: list[ReceivedMessage] = []
-
-    async def handle(message: ReceivedMessage) -> None:
-        received.append(message)
-        if len(received) == count:
-            consumer.stop()
-
-    async with (
-        Client(broker.name_server_address, **broker.client_options) as client,
-        client.push_consumer("python", consume_from="earliest", rebalance_interval=0.2) as consumer,
-    ):
-        consumer.subscribe(topic)
-        broker.advance(3600)
-        with trio.fail_after(PATIENCE):
-            await consumer.run(handle)
-    return received
-
-
-async def bodies_of(peer: Peer, count: int) -> list[bytes]:
-    with trio.fail_after(PATIENCE):
-        return [base64.b64decode((await peer.next_line())["body"]) for _ in range(count)]
 
 
 async def test_java_and_this_client_exchange_messages(name: str) -> None:

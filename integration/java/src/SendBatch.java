@@ -8,7 +8,8 @@ import org.apache.rocketmq.common.message.Message;
 
 /**
  * Sends messages as one batch and prints its result, whose ids are those of all messages with commas between.
- * Options: --namesrv ADDRESS, --topic TOPIC, --count N, --body TEXT, --tags TAGS, --keys KEYS.
+ * Options: --namesrv ADDRESS, --topic TOPIC, --count N, --body TEXT, --tags TAGS, --keys KEYS, and those of
+ * Access.
  * "{i}" in the text of body and keys is the message's number, from 0.
  */
 public class SendBatch {
@@ -18,7 +19,8 @@ public class SendBatch {
     }
 
     private static void send(Map<String, String> options) throws Exception {
-        DefaultMQProducer producer = Access.to(options, new DefaultMQProducer("java-send-batch"));
+        DefaultMQProducer producer = Access.to(options, new DefaultMQProducer(
+            "java-send-batch", Access.hook(options)));
         producer.start();
         List<Message> messages = new ArrayList<>();
         for (int i = 0; i < Integer.parseInt(options.get("count")); i++) {
