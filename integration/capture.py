@@ -1,12 +1,13 @@
 """Capture golden frames: the Java clients talking to real brokers, recorded on the way.
 
-``python -m integration.capture [FOLDER]`` writes ``java-<client>-<json|rocketmq>.jsonl`` to FOLDER
-(``tests/data/frames``), one frame a line::
+``python -m integration.capture`` writes ``java-<client>-<json|rocketmq>.jsonl`` to ``tests/data/frames``, one
+frame a line::
 
     {"from": "client" | "server", "peer": "namesrv" | "broker", "code": 105, "hex": "0000…"}
 
 ``endpoint/java-5.5.0.jsonl`` has those of a client with the endpoint of a managed service, a namespace in
-its host, a second namespace, and credentials.
+its host, a second namespace, and credentials. ``cloud/java-5.5.0.jsonl`` has those of a client that writes
+the traces of a cloud, and sends a message with the delay of Alibaba Cloud 4.x and Tencent Cloud.
 
 ``code`` is the request's code; for an answer, that of the request it answers. The frames are as they were on
 the wire but for one thing: the client reaches the broker through a recording proxy, and where an answer names
@@ -15,12 +16,12 @@ the broker's port, the proxy's stands instead (it has as many digits).
 
 from __future__ import annotations
 
+import argparse
 import json
 import struct
-import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -30,6 +31,10 @@ from integration.clusters.cluster import Cluster
 from integration.clusters.local import start_local_cluster
 from integration.clusters.ports import free_ports
 from integration.java.peer import CLIENT_OF_SERVER, QUICK, java_peer, run_java_async
+from rocketmq_py import Client
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.names import CLOUD_TRACE_PREFIX
+from tests.behaviours.conftest import create_topic
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data" / "frames"
 
@@ -84,8 +89,9 @@ def parse_header(frame: bytes) -> Header:
 class Recorder:
     """Records frames, a few of each kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: int = KEEP_OF_A_KIND) -> None:
         self.lines: list[str] = []
+        self._keep = keep
         self._seen: Counter[object] = Counter()
 
     def record(self, sender: str, peer: str, request: Header, header: Header, frame: bytes) -> None:
@@ -94,7 +100,7 @@ class Recorder:
         """
         kind = (sender, peer, request.code, header.code, header.flag, _shape(request), _shape(header))
         self._seen[kind] += 1
-        if self._seen[kind] > KEEP_OF_A_KIND or len(frame) > MAX_FRAME_SIZE:
+        if self._seen[kind] > self._keep or len(frame) > MAX_FRAME_SIZE:
             return
         whole = struct.pack(">i", len(frame)) + frame
         line = {"from": sender, "peer": peer, "code": request.code, "hex": whole.hex()}
@@ -203,7 +209,45 @@ _HOST = f"{INSTANCE}.cn-hangzhou.example.com"
 
 async def capture_endpoint(cluster: Cluster) -> list[str]:
     """Run a producer and a consumer of Java through proxies; return the lines of the frames kept."""
-    recorder = Recorder()
+    there = [
+        "--namespace-v2", "rmq-cn-1",
+        "--access-key", "the-key", "--secret-key", "the-secret", "--security-token", "the-token",
+        "--topic", "EndpointTopic", "--group", "endpoint-group",
+    ]  # fmt: skip
+    send = ["--body", "x", "--count", "2"]
+    return await _capture_with_host(cluster, there, [send], ["--trace", "RMQ_SYS_TRACE_TOPIC"], count=2)
+
+
+REGION = "cn-test"
+DUE_MS = 4_102_444_800_000
+"""The delivery time of the delayed message, which this broker does not delay."""
+
+
+async def capture_cloud(cluster: Cluster) -> list[str]:
+    """Do the same with traces as clouds keep them, and with a delayed message. Return only the sends."""
+    there = ["--topic", "CloudTopic", "--group", "cloud-group", "--access-channel", "CLOUD"]
+    trace = ["--trace", "ignored"]
+    plain = ["--body", "12345", "--tags", "TagA", "--keys", "order-1 order-2", *trace]
+    delayed = ["--body", "later", "--property.__STARTDELIVERTIME", str(DUE_MS), *trace]
+    # Without it, Java's client ends before its first records are sent.
+    async with Client(cluster.name_servers) as client:
+        await create_topic(client, f"{CLOUD_TRACE_PREFIX}{REGION}", queues=1)
+    # Two messages with the records of sends, and then those of consumptions.
+    lines = await _capture_with_host(cluster, there, [plain, delayed], trace, count=2, keep=8)
+    return [line for line in lines if json.loads(line)["code"] == RequestCode.SEND_MESSAGE_V2]
+
+
+async def _capture_with_host(
+    cluster: Cluster,
+    there: Sequence[str],
+    sends: Sequence[Sequence[str]],
+    consumer: Sequence[str],
+    *,
+    count: int,
+    keep: int = KEEP_OF_A_KIND,
+) -> list[str]:
+    """Send messages, and consume ``count``, each of them twice. The endpoint's host has a namespace."""
+    recorder = Recorder(keep)
     (broker,) = (int(address.rpartition(":")[2]) for address in cluster.brokers.values())
     name_server = int(cluster.name_servers.rpartition(":")[2])
     shown_name_server, shown_broker = free_ports(2)
@@ -213,41 +257,51 @@ async def capture_endpoint(cluster: Cluster) -> list[str]:
         hosts = Path(folder) / "hosts"
         hosts.write_text(f"127.0.0.1 {_HOST}\n")
         jvm = [*QUICK, f"-Djdk.net.hosts.file={hosts}"]
-        access = [
-            "--namesrv", f"http://{_HOST}:{shown_name_server}", "--namespace-v2", "rmq-cn-1",
-            "--access-key", "the-key", "--secret-key", "the-secret", "--security-token", "the-token",
-            "--topic", "EndpointTopic", "--group", "endpoint-group",
-        ]  # fmt: skip
+        access = ["--namesrv", f"http://{_HOST}:{shown_name_server}", *there]
         async with trio.open_nursery() as nursery:
             await nursery.start(_proxy, recorder, "namesrv", name_server, ports, shown_name_server)
             await nursery.start(_proxy, recorder, "broker", broker, ports, shown_broker)
-            await run_java_async(version, "Send", *access, "--body", "x", "--count", "2", jvm=jvm)
-            consumer = ["--fail-first", "--trace", "RMQ_SYS_TRACE_TOPIC"]
-            async with java_peer(version, "Consume", *access, *consumer, jvm=jvm) as peer:
-                for _ in range(5):  # that it is ready, and both messages twice
+            for send in sends:
+                await run_java_async(version, "Send", *access, *send, jvm=jvm)
+            async with java_peer(version, "Consume", *access, "--fail-first", *consumer, jvm=jvm) as peer:
+                for _ in range(1 + 2 * count):  # that it is ready, and each message twice
                     print(await peer.next_line())
                 await peer.leave()
             nursery.cancel_scope.cancel()
     return recorder.lines
 
 
-def main() -> None:
-    """Capture all four combinations of client and serialization, and a client with an endpoint."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
+def _write(path: Path, lines: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"{path}: {len(lines)} frames, {path.stat().st_size:,} bytes")
+
+
+def _capture_all(folder: Path) -> None:
+    """Capture all four combinations of client and serialization."""
     for server, client in CLIENT_OF_SERVER.items():
         for serialization in ("JSON", "ROCKETMQ"):
             with start_local_cluster(server, settings=_SETTINGS) as cluster:
                 lines = trio.run(capture, cluster, serialization)
-            path = folder / f"java-{client}-{serialization.lower()}.jsonl"
-            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-            print(f"{path}: {len(lines)} frames, {path.stat().st_size:,} bytes")
-    with start_local_cluster("5.5.0", settings=_SETTINGS) as cluster:
-        lines = trio.run(capture_endpoint, cluster)
-    path = folder / "endpoint" / "java-5.5.0.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(f"{path}: {len(lines)} frames, {path.stat().st_size:,} bytes")
+            _write(folder / f"java-{client}-{serialization.lower()}.jsonl", lines)
+
+
+def main() -> None:
+    """Capture what the arguments name: ``all``, ``endpoint`` and ``cloud``, by default each of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("parts", nargs="*", choices=("all", "endpoint", "cloud"), metavar="PART")
+    options = parser.parse_args()
+    parts = options.parts or ("all", "endpoint", "cloud")
+    if "all" in parts:
+        _capture_all(options.folder)
+    for name, work, settings in (
+        ("endpoint", capture_endpoint, {}),
+        ("cloud", capture_cloud, {"regionId": REGION, "validateSystemTopicWhenUpdateTopic": "false"}),
+    ):
+        if name in parts:
+            with start_local_cluster("5.5.0", settings={**_SETTINGS, **settings}) as cluster:
+                _write(options.folder / name / "java-5.5.0.jsonl", trio.run(work, cluster))
 
 
 if __name__ == "__main__":

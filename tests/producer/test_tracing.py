@@ -51,7 +51,7 @@ async def test_each_stored_message_has_a_trace_record() -> None:
         ]  # fmt: skip
         assert first[11:] == ["0", result.offset_message_id, "true"]
         assert delayed[11] == "3"
-        assert [fields[7] for fields in batched] == ["k3", ""]
+        assert [fields[7] for fields in batched] == ["k3", "null"]
         (request,) = traces(cluster)
         keys = decode_properties(request.fields["i"])["KEYS"].split()
         assert {result.message_id, "k1", "k2", "k3"} <= set(keys)
@@ -157,7 +157,7 @@ async def test_a_transaction_has_records_of_its_half_message_and_each_report() -
         ["EndTransaction", "DefaultRegion", "g", "T", message_id, tags, keys, broker, "2", of, *state]
         for message_id, tags, keys, of, *state in (
             (sent.result.message_id, "A", "k1", sent.result.message_id, "UNKNOW", "false"),
-            ("asked over", "", "", "", "ROLLBACK_MESSAGE", "true"),
+            ("asked over", "null", "null", "", "ROLLBACK_MESSAGE", "true"),
         )
     ]
 

@@ -54,7 +54,7 @@ CASES: list[tuple[TraceRecord, str]] = [
             timestamp_ms=1, region="R", group="g", topic="T", message_id="ID1", tags="", keys="",
             store_host="h:1", transaction_id="TX", state="COMMIT_MESSAGE", from_check=True,
         ),
-        "EndTransaction|1|R|g|T|ID1|||h:1|2|TX|COMMIT_MESSAGE|true",
+        "EndTransaction|1|R|g|T|ID1|null|null|h:1|2|TX|COMMIT_MESSAGE|true",
     ),
     (
         RecallTrace(timestamp_ms=1, region="R", group="g", topic="T", message_id="ID1", success=True),

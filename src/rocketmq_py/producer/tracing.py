@@ -9,7 +9,7 @@ from rocketmq_py.client.tracing import TraceDispatcher
 from rocketmq_py.message import Message, SendStatus
 from rocketmq_py.producer.hooks import EndTransactionContext, Hooks, ProducerHook, SendContext
 from rocketmq_py.producer.settings import ProducerSettings
-from rocketmq_py.property_names import KEY_SEPARATOR
+from rocketmq_py.property_names import KEY_SEPARATOR, START_DELIVER_TIME
 from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.trace import (
     DEFAULT_REGION,
@@ -110,6 +110,6 @@ def trace_sends(config: ProducerSettings, client: ClientCore, hooks: Hooks) -> T
 def _type_of(message: Message, *, is_half: bool) -> TracedType:
     if is_half:
         return TracedType.TRANSACTION_HALF
-    if message.delay_level or message.is_timed:
+    if message.delay_level or message.is_timed or START_DELIVER_TIME in message.properties:
         return TracedType.DELAY
     return TracedType.NORMAL

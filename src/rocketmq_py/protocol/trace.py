@@ -19,8 +19,8 @@ from rocketmq_py.protocol.decode_errors import decoder
 
 _FIELD_END = "\x01"
 _RECORD_END = "\x02"
-_NO_KEYS = "null"
-"""Stands for no keys, as in Java. Java's reader fails on an empty field at the end of a record."""
+_NONE = "null"
+"""Stands for no tags and no keys, as in Java, whose reader fails on an empty field at the end of a record."""
 
 DEFAULT_REGION = "DefaultRegion"
 """The region of a broker without a configured one. Java: ``MixAll.DEFAULT_TRACE_REGION_ID``."""
@@ -67,15 +67,17 @@ class ProducerTrace:
 
     def _fields(self, kind: str, *more: object) -> tuple[object, ...]:
         return (
-            kind, self.timestamp_ms, self.region, self.group, self.topic, self.message_id, self.tags,
-            self.keys, self.store_host, *more,
+            kind, self.timestamp_ms, self.region, self.group, self.topic, self.message_id,
+            self.tags or _NONE, self.keys or _NONE, self.store_host, *more,
         )  # fmt: skip
 
 
 def _read_producer(fields: Sequence[str]) -> dict[str, Any]:
     """Return the attributes of a ProducerTrace."""
-    names = ("region", "group", "topic", "message_id", "tags", "keys", "store_host")
-    return {"timestamp_ms": int(fields[1]), **dict(zip(names, fields[2:9], strict=True))}
+    return {
+        "timestamp_ms": int(fields[1]), "region": fields[2], "group": fields[3], "topic": fields[4],
+        "message_id": fields[5], "tags": _text(fields, 6), "keys": _text(fields, 7), "store_host": fields[8],
+    }  # fmt: skip
 
 
 @attrs.frozen(kw_only=True)
@@ -132,7 +134,7 @@ class ConsumeStartTrace:
         """Return the fields of the record."""
         return (
             "SubBefore", self.timestamp_ms, self.region, self.group, self.request_id, self.message_id,
-            self.retries, self.keys or _NO_KEYS,
+            self.retries, self.keys or _NONE,
         )  # fmt: skip
 
 
@@ -174,7 +176,7 @@ class ConsumeEndTrace:
         """Return the fields of the record."""
         return (
             "SubAfter", self.request_id, self.message_id, self.cost_ms, _boolean(self.success),
-            self.keys or _NO_KEYS, int(self.returned), self.timestamp_ms, self.group,
+            self.keys or _NONE, int(self.returned), self.timestamp_ms, self.group,
         )  # fmt: skip
 
 
@@ -316,7 +318,7 @@ def _read_publish(fields: Sequence[str]) -> PublishTrace:
 def _read_consume_start(fields: Sequence[str]) -> ConsumeStartTrace:
     return ConsumeStartTrace(
         timestamp_ms=int(fields[1]), region=fields[2], group=fields[3], request_id=fields[4],
-        message_id=fields[5], retries=int(fields[6]), keys=_keys_of(fields, 7),
+        message_id=fields[5], retries=int(fields[6]), keys=_text(fields, 7),
     )  # fmt: skip
 
 
@@ -325,7 +327,7 @@ def _read_consume_end(fields: Sequence[str]) -> ConsumeEndTrace:
     returned = ConsumeReturnType.SUCCESS if success else ConsumeReturnType.FAILED
     return ConsumeEndTrace(
         request_id=fields[1], message_id=fields[2], cost_ms=int(fields[3]), success=success,
-        keys=_keys_of(fields, 5),
+        keys=_text(fields, 5),
         returned=ConsumeReturnType(int(fields[6])) if len(fields) > 6 else returned,
         timestamp_ms=int(fields[7]) if len(fields) > 8 else 0,
         group=fields[8] if len(fields) > 8 else "",
@@ -355,9 +357,10 @@ _READERS: Mapping[str, Callable[[Sequence[str]], TraceRecord]] = {
 }
 
 
-def _keys_of(fields: Sequence[str], index: int) -> str:
-    keys = fields[index] if len(fields) > index else ""
-    return "" if keys == _NO_KEYS else keys
+def _text(fields: Sequence[str], index: int) -> str:
+    """Return tags or keys, which may be missing."""
+    text = fields[index] if len(fields) > index else ""
+    return "" if text == _NONE else text
 
 
 def _boolean(value: bool) -> str:
