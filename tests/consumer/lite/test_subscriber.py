@@ -12,16 +12,18 @@ from rocketmq_py import Client, LiteTopicConsumer, Position
 from rocketmq_py.client import Route, core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.lite import subscriber
+from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.errors import (
     BrokerError,
     ClosedError,
     ConfigurationError,
+    FlowControlError,
     RequestTimeoutError,
     TopicNotFoundError,
     UnsupportedByBrokerError,
 )
 from rocketmq_py.protocol.headers import NotifyUnsubscribeLiteRequest
-from tests.consumer.lite.lite_broker import lite_brokers
+from tests.consumer.lite.lite_broker import lite_brokers, lite_message
 
 pytestmark = pytest.mark.usefixtures("jumping_clock")
 
@@ -100,6 +102,79 @@ async def test_a_failed_renewal_is_repeated(caplog: pytest.LogCaptureFixture) ->
     text = caplog.text
     assert "renewal of lite topics failed, retrying: group=g broker=broker-a" in text
     assert "unsubscribing from lite topics failed: group=g parent=T" in text
+
+
+async def test_a_subscription_waits_and_is_repeated_while_the_service_limits_the_rate() -> None:
+    async with lite_brokers(2) as (cluster, [limited, other]), consumer_of(cluster.address) as consumer:
+        limited.refused[RequestCode.LITE_SUBSCRIPTION_CTL] = ResponseCode.FLOW_CONTROL
+        started = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.subscribe_lite, "s1")
+            await trio.sleep(1)
+            limited.refused.clear()
+        # It waits for half a second, and then for twice as long.
+        assert trio.current_time() - started == pytest.approx(1.5, abs=0.1)
+        assert limited.changes == [(ADD, ["s1"])] * 3
+        assert other.changes == [(ADD, ["s1"])]
+        assert consumer.lite_topics == {"s1"}
+
+
+async def test_a_subscription_that_is_refused_until_its_timeout_raises_flow_control() -> None:
+    async with lite_brokers(2) as (cluster, [limited, other]):
+        async with (
+            Client(cluster.address, request_timeout=4) as client,
+            consumer_of(client) as consumer,
+        ):
+            await consumer.subscribe_lite("s1")
+            limited.refused[RequestCode.LITE_SUBSCRIPTION_CTL] = ResponseCode.FLOW_CONTROL
+            started = trio.current_time()
+            with pytest.raises(FlowControlError, match="FLOW_CONTROL"):
+                await consumer.subscribe_lite("s2")
+            assert 2 < trio.current_time() - started <= 4
+            assert consumer.lite_topics == {"s1"}
+            with pytest.raises(FlowControlError):
+                await consumer.unsubscribe_lite("s1")
+            limited.refused.clear()
+        assert (ADD, ["s2"]) in other.changes
+
+
+@pytest.mark.usefixtures("often_renewed")
+async def test_a_renewal_is_repeated_while_the_service_limits_the_rate(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with lite_brokers() as (cluster, [broker]):
+        async with consumer_of(cluster.address) as consumer:
+            await consumer.subscribe_lite("s1")
+            broker.refused[RequestCode.LITE_SUBSCRIPTION_CTL] = ResponseCode.FLOW_CONTROL
+            await trio.sleep(11)
+            broker.refused.clear()
+            await trio.sleep(4)
+            renewals = broker.changes[1:]
+        assert len(renewals) > 1
+        assert set(map(str, renewals)) == {str((ADD_ALL, ["s1"]))}
+    assert "failed" not in caplog.text
+
+
+async def test_lite_pops_wait_while_the_service_limits_the_rate(caplog: pytest.LogCaptureFixture) -> None:
+    async with lite_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        await consumer.subscribe_lite("s1")
+        broker.refused[RequestCode.POP_LITE_MESSAGE] = ResponseCode.FLOW_CONTROL
+        with pytest.raises(FlowControlError):
+            await consumer.receive(wait=0)
+        assert "retrying" not in caplog.text
+        received: list[PoppedMessage] = []
+
+        async def receive() -> None:
+            received.extend(await consumer.receive(wait=15))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive)
+            await trio.sleep(3)
+            broker.put(lite_message(1))
+            broker.refused.clear()
+        assert [message.body for message in received] == [b"1"]
+        assert broker.log.count("POP_LITE_MESSAGE") > 4
+        assert "pull refused by flow control, retrying: topic=T broker=broker-a" in caplog.text
 
 
 @pytest.mark.usefixtures("often_renewed")

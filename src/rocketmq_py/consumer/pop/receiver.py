@@ -23,7 +23,7 @@ from rocketmq_py.consumer.pop.lease import Lease
 from rocketmq_py.consumer.pop.messages import ClassifiedMessages, PoppedMessage, classify, count_popped
 from rocketmq_py.consumer.pop.pending_pops import BufferedMessage, PendingPops
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
-from rocketmq_py.consumer.pop.targets import SHARED_HOLD_SECONDS, PopTargets
+from rocketmq_py.consumer.pop.targets import SHARED_HOLD_SECONDS, PopTarget, PopTargets
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS
 from rocketmq_py.errors import (
     ConfigurationError,
@@ -108,14 +108,13 @@ class PopReceiver:
             try:
                 buffered = await self._pop_from_each(specs, count, deadline=deadline, shared_hold=shared_hold)
             except RocketMQError as error:
-                left = deadline - trio.current_time()
-                is_limited = isinstance(error, FlowControlError)
-                is_away = error.not_reached or isinstance(error, ConnectionLostError)
-                if not (is_away or is_limited) or left < LAST_MOMENT_SECONDS:
+                if not _is_retried(error, deadline):
                     raise
                 # If no broker is registered, or the name servers limit the rate, no pop has waited.
+                is_limited = isinstance(error, FlowControlError)
                 if is_limited or isinstance(error, TopicNotFoundError):
                     pause = self._targets.pause(specs) if is_limited else 0.0
+                    left = deadline - trio.current_time()
                     await trio.sleep(min(pause or REGISTRATION_PAUSE, left))
                     now = trio.current_time()
                     continue
@@ -220,29 +219,40 @@ class PopReceiver:
             return messages
         targets = await self._targets.of(topics)
         self._check_open()
-        errors: list[RocketMQError] = []
-        for target in targets:
-            left = max(deadline - trio.current_time(), 0.0)
-            if len(targets) > 1:
-                left = min(shared_hold, left)
-            try:
-                await self._pending_pops.wait(
-                    self._nursery, target.broker_name, specs[target.topic], hold=left, topics=topics
+        failures: dict[PopTarget, RocketMQError] = {}
+        raised: RocketMQError | None = None
+        try:
+            for target in targets:
+                left = max(deadline - trio.current_time(), 0.0)
+                if len(targets) > 1:
+                    left = min(shared_hold, left)
+                try:
+                    await self._pending_pops.wait(
+                        self._nursery, target.broker_name, specs[target.topic], hold=left, topics=topics
+                    )
+                except RocketMQError as error:
+                    self._check_open()
+                    if isinstance(error, FlowControlError):
+                        self._counters.of(target.topic).throttled += 1
+                    if not (error.retriable or error.invalidates_route):
+                        raise
+                    failures[target] = error
+                else:
+                    self._check_open()
+                    self._targets.succeeded(target)
+                if messages := self._pending_pops.take(topics, count):
+                    return messages
+            if len(failures) == len(targets):
+                errors = failures.values()
+                raised = next(
+                    (one for one in errors if isinstance(one, FlowControlError)), next(iter(errors))
                 )
-            except RocketMQError as error:
-                self._check_open()
-                if isinstance(error, FlowControlError):
-                    self._counters.of(target.topic).throttled += 1
-                self._targets.failed(target, error)
-                errors.append(error)
-            else:
-                self._check_open()
-                self._targets.succeeded(target)
-            if messages := self._pending_pops.take(topics, count):
-                return messages
-        if len(errors) == len(targets):
-            raise next((error for error in errors if isinstance(error, FlowControlError)), errors[0])
-        return []
+                raise raised
+            return []
+        finally:
+            is_raised = raised is not None and not _is_retried(raised, deadline)
+            for target, failure in failures.items():
+                self._targets.failed(target, failure, is_raised=is_raised)
 
     async def _pop(self, broker_name: str, spec: PopSpec, hold: float) -> list[PoppedMessage]:
         """Pop and return the deliverable messages. The others are removed in the background."""
@@ -278,6 +288,13 @@ class PopReceiver:
             self._acknowledge_logs.failed(broker_name, error)
         else:
             self._acknowledge_logs.succeeded(broker_name)
+
+
+def _is_retried(error: RocketMQError, deadline: float) -> bool:
+    """Return whether ``receive`` pops again after an error of all brokers, instead of raising it."""
+    is_away = error.not_reached or isinstance(error, ConnectionLostError)
+    may_end = is_away or isinstance(error, FlowControlError)
+    return may_end and deadline - trio.current_time() >= LAST_MOMENT_SECONDS
 
 
 class ReceivingConsumer(BaseConsumer):

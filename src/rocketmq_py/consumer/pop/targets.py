@@ -82,10 +82,8 @@ class PopTargets:
         first = self._round % len(targets)
         return targets[first:] + targets[:first]
 
-    def failed(self, target: PopTarget, error: RocketMQError) -> None:
-        """Record a failed pop. Raise the error if it is not retriable."""
-        if not (error.retriable or error.invalidates_route):
-            raise error
+    def failed(self, target: PopTarget, error: RocketMQError, *, is_raised: bool) -> None:
+        """Record a failed pop. It is not logged with ``is_raised``: the program gets the error."""
         retry = self._retries.get(target)
         if retry is None:
             retry = self._retries[target] = PullRetry(
@@ -94,7 +92,7 @@ class PopTargets:
                 self._broker_logs.of(target.broker_name),
                 pause=SHARED_HOLD_SECONDS,
             )
-        retry.failed(error)
+        retry.failed(error, is_raised=is_raised)
 
     def pause(self, topics: Container[str]) -> float:
         """Return the seconds until brokers that limit the rate may be asked again. 0 if none does."""

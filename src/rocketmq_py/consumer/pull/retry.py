@@ -97,19 +97,26 @@ class PullRetry:
         self._correction_log = RepeatedLog(logger)
         self._corrected_at = -math.inf
 
-    def failed(self, error: RocketMQError) -> PullState:
-        """Record a failure. Return the next state. :meth:`wait` waits until the next pull."""
+    def failed(self, error: RocketMQError, *, is_raised: bool = False) -> PullState:
+        """Record a failure. Return the next state. :meth:`wait` waits until the next pull.
+
+        With ``is_raised``, nothing is logged: the caller gets the error, and there is no retry.
+        """
         self._waits_for_broker = error.not_reached or isinstance(error, ConnectionLostError)
         if error.invalidates_route:
             self._client.routes.invalidate(self._queue.topic)
         if isinstance(error, FlowControlError):
             self._refusals += 1
+            if is_raised:
+                return PullState.BUSY
             self._busy_log = self._busy_log or RepeatedLog(logger)
             self._busy_log.warning(
                 "pull refused by flow control, retrying: topic=%s broker=%s queue=%s retry_in=%.2f error=%s",
                 *self._where.values(), self.delay(PullState.BUSY), error,
             )  # fmt: skip
             return PullState.BUSY
+        if is_raised:
+            return PullState.FAILED
         where = self._where if self._waits_for_broker else {**self._where, "retry_in": self._pause}
         if self._is_quiet:
             self._log.failed_as_expected(error, **where)
