@@ -118,8 +118,9 @@ simulate: .venv/installed  ## Random workloads on simulated clusters: SEEDS=1000
 check-spark: java  ## The tests of the Spark format, on the embedded broker
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup $(CHECK_SPARK)
 
-# The parts that differ most between Python versions: threads, processes, TLS and cancellation.
-ON_EACH_PYTHON = tests/aio tests/blocking tests/client tests/handoff tests/remoting tests/test_cancelling.py
+# The parts that differ most between Python versions: threads, processes, TLS, cancellation, and the shown signatures.
+ON_EACH_PYTHON = tests/aio tests/blocking tests/client tests/handoff tests/remoting tests/test_apis.py tests/test_cancelling.py \
+	tests/test_settings.py
 
 pythons: .venv/installed  ## Types and tests on each supported Python that the machine has
 	$(BIN)/python -m integration.pythons $(WITHOUT_SPARK) tests

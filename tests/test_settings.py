@@ -98,9 +98,6 @@ def test_defaults_are_shown_as_source_code() -> None:
         function: Any = attrs.field(default=twice)
         limit: float = attrs.field(default=math.inf)
 
-    # The docstring of a class in a function has more indentation.
-    Settings.__doc__ = inspect.cleandoc(Settings.__doc__ or "").replace("\n", "\n    ")
-
     @takes_settings(Settings)
     class Taker:
         def __init__(self, **options: Any) -> None: ...

@@ -15,15 +15,11 @@ from rocketmq_py import Admin, Client, Message, ReceivedMessage, TransactionStat
 from rocketmq_py.client import core_of
 from rocketmq_py.client.features import POP, REPLIES
 from rocketmq_py.relay import Relay, wait_in
-from rocketmq_py.spark import connections
-from rocketmq_py.spark.options import ConnectionOptions
 from tests.behaviours.apis import THREADS, TRIO
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.outages import Outage
 from tests.behaviours.reading import PATIENCE, until_readable
 from tests.behaviours.test_restarts import slack
-from tests.behaviours.test_spark_reading import ranges_of, read
-from tests.behaviours.test_spark_writing import write
 
 DOWNTIME = 2.0
 TIMEOUT = 10.0
@@ -239,6 +235,12 @@ async def test_a_relay_goes_on_after_the_brokers_restart(
 async def test_tasks_of_spark_wait_for_the_brokers(
     cluster: ClusterUnderTest, client: Client, topic: str, outage: Outage
 ) -> None:
+    pytest.importorskip("pyspark", reason="the extra spark is not installed")
+    from rocketmq_py.spark import connections
+    from rocketmq_py.spark.options import ConnectionOptions
+    from tests.behaviours.test_spark_reading import ranges_of, read
+    from tests.behaviours.test_spark_writing import write
+
     connection = ConnectionOptions(name_server=cluster.address)
     async with client.producer("senders") as producer:
         for number in range(100):

@@ -11,11 +11,12 @@ import trio
 
 from rocketmq_py import Client, Message, Position, PushConsumer, ReceivedMessage
 from rocketmq_py.client import core_of
+from rocketmq_py.client.features import OFFSETS_BEYOND_THE_END
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumerOffsets
 from rocketmq_py.protocol.headers import GetConsumerStatusRequest
-from tests.behaviours.conftest import create_topic
+from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import until_committed
 
 pytestmark = pytest.mark.apis
@@ -73,7 +74,24 @@ async def test_seek_continues_a_queue_at_a_position(client: Client, unique: str)
         with trio.fail_after(PATIENCE):
             while await consumer.committed(queue) != 20:
                 await trio.sleep(0.05)
-        # The broker corrects an offset beyond the end to the end.
+        await consumer.seek(queue, Position.last(2))
+        await handler.wait_for(Counter(range(20)) + Counter(range(15, 20)) + Counter([18, 19]))
+        await until_committed(client, group, {queue: 20})
+        await consumer.seek(queue, "earliest")
+        await handler.wait_for(Counter([*range(20), *range(20), *range(15, 20), 18, 19]))
+
+
+async def test_an_offset_beyond_the_end_means_the_end(
+    cluster: ClusterUnderTest, client: Client, unique: str
+) -> None:
+    cluster.needs(OFFSETS_BEYOND_THE_END)
+    await create_topic(client, unique, queues=1)
+    queue = await fill(client, unique, 20)
+    handler = CountingHandler()
+    group = f"group-{unique}"
+    consumer = client.push_consumer(group, consume_from="earliest", commit_interval=0.2)
+    async with running(consumer, unique, handler):
+        await handler.wait_for(Counter(range(20)))
         await consumer.seek(queue, 1000)
         await until_committed(client, group, {queue: 20})
         await fill(client, unique, 1)
@@ -81,11 +99,21 @@ async def test_seek_continues_a_queue_at_a_position(client: Client, unique: str)
             while not handler.calls[20]:
                 await trio.sleep(0.05)
         await until_committed(client, group, {queue: 21})
-        await consumer.seek(queue, Position.last(2))
-        await handler.wait_for(Counter(range(21)) + Counter(range(15, 20)) + Counter([19, 20]))
-        await until_committed(client, group, {queue: 21})
-        await consumer.seek(queue, "earliest")
-        await handler.wait_for(Counter([*range(21), *range(21), *range(15, 20), 19, 20]))
+    assert handler.calls == Counter(range(21))
+
+
+async def test_an_older_broker_begins_again_after_an_offset_beyond_the_end(
+    cluster: ClusterUnderTest, client: Client, unique: str
+) -> None:
+    cluster.needs_older_than(OFFSETS_BEYOND_THE_END)
+    await create_topic(client, unique, queues=1)
+    queue = await fill(client, unique, 20)
+    handler = CountingHandler()
+    consumer = client.push_consumer(f"group-{unique}", consume_from="earliest")
+    async with running(consumer, unique, handler):
+        await handler.wait_for(Counter(range(20)))
+        await consumer.seek(queue, 1000)
+        await handler.wait_for(Counter([*range(20), *range(20)]))
 
 
 @pytest.mark.apis("trio")  # the query names the client id, and directly follows the last handler call

@@ -15,11 +15,7 @@ from taskiq import BrokerMessage
 
 from rocketmq_py import Message, aio, blocking
 from rocketmq_py.address import split_address
-from rocketmq_py.integrations import faststream, taskiq
-from rocketmq_py.integrations.data_frames import write_messages
-from rocketmq_py.spark.connections import producer_for
-from rocketmq_py.spark.options import Role
-from rocketmq_py.spark.sink_options import SinkOptions
+from rocketmq_py.integrations import taskiq
 from rocketmq_py.testing import TestBroker, run_broker
 from tests.hostname_resolver import HOSTS_OF_SERVICES, point_to_this_host
 from tests.integrations.kombu_programs import connect, job_queue, publish
@@ -65,21 +61,31 @@ def by_taskiq(address: str, client: Mapping[str, Any], setting: bool | None) -> 
 
 
 def by_faststream(address: str, client: Mapping[str, Any], setting: bool | None) -> None:
+    pytest.importorskip("faststream", reason="the extra faststream is not installed")
+    from rocketmq_py.integrations.faststream import RocketMQBroker
+
     async def main() -> None:
-        async with faststream.RocketMQBroker(address, start_deliver_time=setting, **client) as broker:
+        async with RocketMQBroker(address, start_deliver_time=setting, **client) as broker:
             await broker.publish(b"x", TOPIC, delay=3600)
 
     asyncio.run(main())
 
 
 def by_data_frame(address: str, client: Mapping[str, Any], setting: bool | None) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
+    pyarrow = pytest.importorskip("pyarrow", reason="the extra data-frames is not installed")
+    from rocketmq_py.integrations.data_frames import write_messages
+
     frame = pyarrow.table({"body": [b"x"], "delay": [timedelta(hours=1)]})
     # Alibaba Cloud 4.x offers no batches. A delayed row is sent alone.
     write_messages(frame, TOPIC, address, start_deliver_time=setting, **client)
 
 
 def by_spark(address: str, client: Mapping[str, Any], setting: bool | None) -> None:
+    pytest.importorskip("pyspark", reason="the extra spark is not installed")
+    from rocketmq_py.spark.connections import producer_for
+    from rocketmq_py.spark.options import Role
+    from rocketmq_py.spark.sink_options import SinkOptions
+
     keys = client["credentials"]
     options: dict[str, str | None] = {
         "nameServer": address,

@@ -14,8 +14,7 @@ from kombu import Connection
 import rocketmq_py
 from rocketmq_py import aio, blocking
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.integrations import faststream, taskiq
-from rocketmq_py.integrations.faststream.broker import server_urls
+from rocketmq_py.integrations import taskiq
 from rocketmq_py.integrations.kombu.cluster import Cluster
 from rocketmq_py.integrations.kombu.options import TransportOptions, address_of, client_options_of
 from rocketmq_py.integrations.log_handler import RocketMQHandler
@@ -34,12 +33,19 @@ def cluster_of_url(url: str) -> Cluster:
     return Cluster(address_of(connection), options, client_options_of(connection, options))
 
 
+def broker_of_faststream(address: str, _: Path) -> object:
+    pytest.importorskip("faststream", reason="the extra faststream is not installed")
+    from rocketmq_py.integrations.faststream import RocketMQBroker
+
+    return RocketMQBroker(address)
+
+
 PLACES: Mapping[str, Callable[[str, Path], object]] = {
     "trio": lambda address, _: rocketmq_py.Producer(address, group="g"),
     "asyncio": lambda address, _: aio.Client(address),
     "threads": lambda address, _: blocking.Client(address).close(),
     "relay": lambda address, folder: Relay(address, topic="delays", store=folder / "store"),
-    "FastStream": lambda address, _: faststream.RocketMQBroker(address),
+    "FastStream": broker_of_faststream,
     "Taskiq": lambda address, _: taskiq.RocketMQBroker(address),
     "kombu": lambda address, _: cluster_of_url(f"rocketmq://key:secret@{address.strip()}").close(),
     "Spark": lambda address, _: SinkOptions.parse({"nameServer": address, "topic": "T"}, Role.BATCH_SINK),
@@ -61,5 +67,8 @@ def test_a_celery_url_with_the_host_of_the_http_product_is_refused_when_it_conne
 
 
 def test_documents_of_faststream_show_the_addresses_without_schemes() -> None:
+    pytest.importorskip("faststream", reason="the extra faststream is not installed")
+    from rocketmq_py.integrations.faststream.broker import server_urls
+
     assert server_urls("http://a:1/;https://b:2") == ["a:1", "b:2"]
     assert server_urls("http://a:1/nsaddr") == ["http://a:1/nsaddr"]

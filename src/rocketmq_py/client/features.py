@@ -76,6 +76,11 @@ LARGE_LISTS: Final = Feature(
     "4.9.4",
     "raises `RetriableBrokerError` with `message size exceeded`; send shorter lists",
 )
+OFFSETS_BEYOND_THE_END: Final = Feature(
+    "an offset beyond the end of a queue means its end",
+    "4.9.4",
+    "begins again at the first message of a queue that has not lost any, with a warning in the log",
+)
 PRODUCER_LISTS: Final = Feature(
     "lists of all producers", "4.9.4", "lists the consumers, and the error for each such broker"
 )
@@ -126,10 +131,10 @@ GROUP_ATTRIBUTES: Final = Feature(
 LITE_TOPICS: Final = Feature("lite topics", "5.5.0", _NOTHING_SENT)
 
 FEATURES: Final = (
-    TRANSACTIONS, ACL_1, REPLIES, TOPIC_CHANGES, OFFSET_DELETION, READABLE_DEAD_LETTERS, WRITE_PERMISSIONS,
-    LARGE_LISTS, PRODUCER_LISTS, TIMED_MESSAGES, POP, BROKER_ASSIGNMENT, TOPIC_ATTRIBUTES, SINGLE_SETTINGS,
-    GROUP_QUERIES, STATIC_TOPICS, ZONES, BATCH_ACKNOWLEDGEMENTS, OFFSET_RESETS, ACL_2, RECALLS, PRIORITIES,
-    GROUP_ATTRIBUTES, LITE_TOPICS,
+    TRANSACTIONS, ACL_1, REPLIES, TOPIC_CHANGES, OFFSET_DELETION, READABLE_DEAD_LETTERS,
+    WRITE_PERMISSIONS, LARGE_LISTS, OFFSETS_BEYOND_THE_END, PRODUCER_LISTS, TIMED_MESSAGES, POP,
+    BROKER_ASSIGNMENT, TOPIC_ATTRIBUTES, SINGLE_SETTINGS, GROUP_QUERIES, STATIC_TOPICS, ZONES,
+    BATCH_ACKNOWLEDGEMENTS, OFFSET_RESETS, ACL_2, RECALLS, PRIORITIES, GROUP_ATTRIBUTES, LITE_TOPICS,
 )  # fmt: skip
 """All features, by version."""
 

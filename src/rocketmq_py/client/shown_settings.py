@@ -22,8 +22,9 @@ from rocketmq_py.arguments import seconds, seconds_or_none
 Kind = TypeVar("Kind", bound=type[Any])
 
 _FACTORY: Any = attrs.Factory  # a class at runtime
-_ENTRY = re.compile(r"^ {8}(\w+): .*\n(?:^ {9,}.*\n)*", re.MULTILINE)
-_OPTIONS = re.compile(r"^ {8}\*\*options: .*\n(?:^ {9,}.*\n)*", re.MULTILINE)
+# In docstrings without the indentation of their class, which Python 3.13 and newer leave out.
+_ENTRY = re.compile(r"^ {4}(\w+): .*\n(?:^ {5,}.*\n)*", re.MULTILINE)
+_OPTIONS = re.compile(r"^ {4}\*\*options: .*\n(?:^ {5,}.*\n)*", re.MULTILINE)
 
 
 @attrs.frozen
@@ -57,7 +58,7 @@ def settings_of(kind: type[attrs.AttrsInstance]) -> tuple[Setting, ...]:
     """Return the settings that a class declares and inherits, in their order."""
     entries: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        for entry in _ENTRY.finditer(f"{base.__doc__}\n"):
+        for entry in _ENTRY.finditer(f"{inspect.cleandoc(base.__doc__ or '')}\n"):
             entries[entry[1]] = entry[0]
     return tuple([_setting(field, entries[field.name]) for field in attrs.fields(kind)])
 
@@ -126,7 +127,7 @@ def takes_settings(*kinds: type[attrs.AttrsInstance]) -> Callable[[Kind], Kind]:
 
     def decorate(target: Kind) -> Kind:
         shown: Any = target
-        text, function = shown.__doc__ or "", shown.__init__
+        text, function = inspect.cleandoc(shown.__doc__ or ""), shown.__init__
         shown.__signature__ = _Shown(target, lambda: _signature(function, kinds))
         shown.__doc__ = _Shown(target, lambda: _docstring(text, function, kinds))
         return target
@@ -163,8 +164,8 @@ def _signature(
 def _docstring(text: str, function: Callable[..., Any], kinds: tuple[type[attrs.AttrsInstance], ...]) -> str:
     entries = "".join(
         [
-            one.entry if one.default is None else f"{one.entry}            Default: {one.default}.\n"
+            one.entry if one.default is None else f"{one.entry}        Default: {one.default}.\n"
             for one in _shown(function, kinds)
         ]
     )
-    return _OPTIONS.sub(lambda options: f"{entries}{options[0]}", text)
+    return _OPTIONS.sub(lambda options: f"{entries}{options[0]}", f"{text}\n")
