@@ -123,7 +123,7 @@ async def test_a_failed_reply_to_a_broker_raises_its_error() -> None:
     ):
         gone = BrokerError(1, "the client is gone", cluster.address)
         with (
-            mock.patch.object(producer._sender, "deliver", side_effect=gone),
+            mock.patch.object(producer._pipeline, "deliver", side_effect=gone),
             pytest.raises(BrokerError, match="the client is gone"),
         ):
             await producer.reply(request_message(), b"answer")

@@ -386,7 +386,7 @@ async def test_a_request_that_expires_before_it_is_written_was_not_sent() -> Non
         pending = await producer.submit_request(MESSAGE)
         (waiting,) = producer._replies._waiting.values()
         for _ in range(2):  # the second has no effect
-            producer._replies._expire(pending, waiting.request)
+            waiting.expire()
         with pytest.raises(ReplyTimeoutError) as caught:
             await pending
         assert caught.value.delivery is Delivery.NOT_SENT

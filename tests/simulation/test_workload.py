@@ -27,7 +27,7 @@ FOUND_BY = {
     "task_left_by_close": 0,
     "deduplicated_batch": 0,
     "dropped_acknowledgement": 2,
-    "gap_in_reading": 3,
+    "gap_in_reading": 0,
     "lost_wake_up": 10,
     "offset_too_early": 0,
     "reply_matched_twice": 0,
@@ -36,7 +36,7 @@ FOUND_BY = {
     "retry_ignores_queue": 4,
     "rolled_back_message_shown": 5,
     "send_back_skipped": 1,
-    "transaction_at_reused_offset": 391,
+    "transaction_at_reused_offset": 315,
 }
 FOUND_BRIEFLY_BY = {
     "queue_change_missed_by_name_server": 24069,

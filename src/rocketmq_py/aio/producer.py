@@ -19,9 +19,8 @@ from rocketmq_py.callables import check_callable
 from rocketmq_py.client.settings import ClientSettings
 from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.handoff.awaited_sends import LoopSendCall
 from rocketmq_py.handoff.hosted import in_list, without_iterator
-from rocketmq_py.handoff.hosted_producer import HostedProducer
+from rocketmq_py.handoff.hosted_producer import HostedProducer, LoopSendCall
 from rocketmq_py.handoff.loop_link import LoopLink, current_link
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer import (
@@ -92,8 +91,7 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
         self._check_open()
         if self._target.settings.linger is not None:
             return await (await self.submit(message, queue=queue, timeout=timeout))
-        if queue is not None:
-            queue = await self._select(queue, message)
+        queue = await self._select(queue, message)
         link = current_link()
         return await link.wait_for(LoopSendCall(link, self._target, message, queue, timeout))
 

@@ -18,9 +18,8 @@ from rocketmq_py.blocking.pipelined_sends import ThreadSendQueue
 from rocketmq_py.client.settings import ClientSettings
 from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.handoff.awaited_sends import ThreadSendCall
 from rocketmq_py.handoff.hosted import in_list
-from rocketmq_py.handoff.hosted_producer import HostedProducer
+from rocketmq_py.handoff.hosted_producer import HostedProducer, ThreadSendCall
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.producer import (
     PendingReply,

@@ -69,6 +69,7 @@ class ClientCore(Lifespan):
         unique_ids: generates the ids of messages.
         connections, name_servers, routes, heartbeats, brokers: the parts, set when it is opened.
         settings: the settings.
+        rpc_hooks: the hooks around requests.
         host: the IP address of this machine towards the name servers.
         rng, now_ms: the source of randomness, and the wall clock.
     """
@@ -110,7 +111,7 @@ class ClientCore(Lifespan):
         self.unique_ids: UniqueIdGenerator = UniqueIdGenerator(
             ipaddress.ip_address(self.host).packed, process_id=os.getpid, now_ms=self.now_ms, random=self.rng
         )
-        self._rpc_hooks = RpcHooks()
+        self.rpc_hooks: RpcHooks = RpcHooks()
         self._on_route: list[Callable[[Route], None]] = []
         self._on_members_changed: dict[str, Callable[[], None]] = {}
         self._request_handlers: dict[int, list[RequestHandler]] = {
@@ -130,7 +131,7 @@ class ClientCore(Lifespan):
             proxy=config.proxy,
             credentials=config.credentials,
             namespace_v2=config.namespace_v2,
-            hooks=self._rpc_hooks,
+            hooks=self.rpc_hooks,
             max_buffered=MAX_BUFFERED,
             connect_timeout=config.connect_timeout,
             rng=self.rng,
@@ -179,7 +180,7 @@ class ClientCore(Lifespan):
 
     def add_rpc_hook(self, hook: RpcHook) -> Callable[[], None]:
         """Add a hook that runs around every request. Returns a function that removes it."""
-        return self._rpc_hooks.add(hook)
+        return self.rpc_hooks.add(hook)
 
     @from_any_thread
     def health(self) -> ClientHealth:

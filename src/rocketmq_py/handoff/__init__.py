@@ -22,13 +22,14 @@ has an outbox and is woken once for everything in it (:class:`LoopLink`). Callba
 futures run in another thread (``blocking/futures.py``), and log records reach the user's handlers from a
 thread of their own (``log_records.py``), because both may be user code that blocks (``callback_thread.py``).
 
-For example, ``send`` in ``aio/producer.py`` posts a ``LoopSendCall`` (``awaited_sends.py``) to the trio
-thread. There ``producer/first_attempt.py`` and ``sender.py`` write the message to a ``Connection``.
+For example, ``send`` in ``aio/producer.py`` posts a ``LoopSendCall`` (``hosted_producer.py``) to the trio
+thread. It starts the send, for which ``producer/sender.py`` writes the message to a ``Connection``, and
+receives the outcome.
 
 Begin with ``trio_thread.py``, then ``calls.py``. ``process_thread.py`` has the one thread of the process, its
 end and forks; ``loop_link.py`` the way back to asyncio; ``wakeup_fd.py`` the descriptor that wakes a thread
 or a loop; ``hosted.py`` the objects that live in the trio thread, and ``hosted_producer.py`` the producers
-among them; ``awaited_sends.py`` awaited sends; ``send_queue.py`` pipelined sends and their backpressure;
+among them, with awaited sends; ``send_queue.py`` pipelined sends and their backpressure;
 ``context_manager.py`` context managers that stay open in the trio thread; ``undelivered_messages.py``
 messages that were fetched for interrupted calls.
 """

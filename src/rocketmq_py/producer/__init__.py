@@ -2,7 +2,7 @@
 
 Begin with ``producer``: the methods of a Producer. ``request_builder`` validates a message and encodes it as
 a SendRequest. ``sender`` makes the attempts: ``queue_choice`` chooses the queue, ``request_router`` finds the
-connection to its broker. ``pipeline`` has the sends in flight that no task awaits, ``pending`` their handles.
+connection to its broker. ``pipeline`` has the sends in flight, ``pending`` their handles.
 ``batcher`` and ``accumulator`` collect the messages of a producer with ``linger``. TransactionProducer
 (``transaction_producer``) builds on this.
 """

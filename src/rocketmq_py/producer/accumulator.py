@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.producer.first_attempt import BatchAttempt
 from rocketmq_py.producer.pending import BatchedSend, PendingBatch, PendingSend
 
 
@@ -22,10 +21,9 @@ class ProducerBatch:
         timeout: seconds for the send, the smallest timeout of its messages. None for the setting.
         deadline: the time at which the batch is sent even if it is not full.
         is_in_flight: whether it has been passed to the producer.
-        attempt: the first attempt, while it is in flight without a task.
     """
 
-    __slots__ = ("attempt", "deadline", "is_in_flight", "messages", "pending", "queue", "size", "timeout")
+    __slots__ = ("deadline", "is_in_flight", "messages", "pending", "queue", "size", "timeout")
 
     def __init__(self, queue: MessageQueue | None, deadline: float) -> None:
         self.messages: list[Message] = []
@@ -35,7 +33,6 @@ class ProducerBatch:
         self.timeout: float | None = None
         self.deadline: float = deadline
         self.is_in_flight: bool = False
-        self.attempt: BatchAttempt | None = None
 
 
 class AccumulatorOwner(Protocol):

@@ -46,10 +46,10 @@ class BaseProducer(Member):
         self._settings: ProducerSettings = self._settings_class(**own)
         self._sender = Sender(self._client, self._settings, self._client.rng)
         self._builder = RequestBuilder(self._client, self._settings)
-        self._batch_sender = BatchSender(self._client, self._settings, self._builder, self._sender)
         self._hooks = Hooks()
         admission = Admission(self._settings.max_in_flight, self._settings.max_in_flight_bytes)
         self._pipeline = Pipeline(self._sender, self._hooks, admission)
+        self._batch_sender = BatchSender(self._client, self._settings, self._builder, self._pipeline)
         self._batcher: Batcher | None = None
         self._delay_relay = delay_relay(self._settings, self._client, self._sender.router.supports_timed)
         self._tracing = trace_sends(self._settings, self._client, self._hooks)

@@ -10,11 +10,10 @@ from rocketmq_py.errors import BatchError, RocketMQError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.batch import BatchResults, EncodedBatch, split_batch
 from rocketmq_py.producer.destinations import selector_of_batch, with_key_of_hash
-from rocketmq_py.producer.first_attempt import BatchAttempt, OnAnswer
 from rocketmq_py.producer.hooks import SendContext
+from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.request_builder import RequestBuilder
 from rocketmq_py.producer.send_request import Destination
-from rocketmq_py.producer.sender import Sender
 from rocketmq_py.producer.settings import ProducerSettings
 
 
@@ -25,16 +24,16 @@ class BatchSender:
         client: provides the ids of messages.
         config: the producer's settings.
         builder: builds the requests.
-        sender: sends the requests.
+        pipeline: sends the requests.
     """
 
     def __init__(
-        self, client: ClientCore, config: ProducerSettings, builder: RequestBuilder, sender: Sender
+        self, client: ClientCore, config: ProducerSettings, builder: RequestBuilder, pipeline: Pipeline
     ) -> None:
         self._client = client
         self._config = config
         self._builder = builder
-        self._sender = sender
+        self._pipeline = pipeline
 
     async def send(
         self,
@@ -57,7 +56,7 @@ class BatchSender:
             request = self._builder.build_batch(batch, queue, timeout, self._config.retries, context)
             request.in_halves = in_halves
             try:
-                more = BatchResults(await self._sender.deliver(request), batch.unique_ids)
+                more = BatchResults(await self._pipeline.deliver(request), batch.unique_ids)
             except RocketMQError as error:
                 if not results:
                     raise
@@ -66,25 +65,6 @@ class BatchSender:
             if context is not None:
                 context.results = results  # a later part may fail
         return results
-
-    def begin(
-        self,
-        messages: Sequence[Message],
-        on_answer: OnAnswer,
-        queue: Destination | None,
-        timeout: Duration | None,
-        *,
-        in_halves: bool = False,
-    ) -> BatchAttempt | None:
-        """Start :meth:`send` without a task. Return None if it takes several requests. Raises as it does."""
-        first, *others = self._split(with_key_of_hash(queue, messages))
-        if others:
-            return None
-        if queue is None:
-            queue = selector_of_batch(messages)
-        request = self._builder.build_batch(first, queue, timeout, self._config.retries)
-        request.in_halves = in_halves
-        return BatchAttempt(self._sender, request, on_answer, first.unique_ids)
 
     def _split(self, messages: Sequence[Message]) -> list[EncodedBatch]:
         return split_batch(

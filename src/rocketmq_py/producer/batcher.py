@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -33,8 +32,7 @@ from rocketmq_py.producer.batch import (
 from rocketmq_py.producer.closing import Closing
 from rocketmq_py.producer.delay_relay import DelayRelay
 from rocketmq_py.producer.destinations import check_destination, destination_of, select
-from rocketmq_py.producer.first_attempt import BatchAttempt, OnAnswer
-from rocketmq_py.producer.outcome import Acknowledgement, FailureLog, OutcomeReceiver, closed_error
+from rocketmq_py.producer.outcome import FailureLog, OutcomeReceiver, closed_error
 from rocketmq_py.producer.pending import BatchedSend, PendingSend
 from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.request_builder import check_message
@@ -69,15 +67,6 @@ class BatchOwner(Protocol):
         in_halves: bool = False,
     ) -> Sequence[SendResult]:
         """Send messages of one topic in a batch. Raises as ``Producer.send_batch``."""
-
-    def _begin_batch(
-        self,
-        messages: Sequence[Message],
-        on_answer: OnAnswer,
-        queue: Destination | None,
-        timeout: Duration | None,
-    ) -> BatchAttempt | None:
-        """Start a batch without a task. Return None if it needs one."""
 
 
 class Batcher:
@@ -221,8 +210,6 @@ class Batcher:
             error = closed_error(may_be_stored=batch.is_in_flight)
             self._counters.send_failed(error, len(batch.messages))
             closing.add(batch.messages[0].topic, error, len(batch.messages))
-            if batch.attempt is not None:
-                batch.attempt.forget()
             self._set_outcomes(batch, [error] * len(batch.messages), None)
 
     # Messages and batches
@@ -259,28 +246,11 @@ class Batcher:
         self._idle.unpark()
 
     def start(self, batch: ProducerBatch) -> None:
-        """Send a batch. Starts a task only if the first attempt cannot be written immediately."""
-        attempt = None
-        if len(batch.messages) > 1:
-            with suppress(RocketMQError):  # the task meets the same error, and handles it
-                attempt = self._producer._begin_batch(
-                    batch.messages, partial(self._answered, batch), batch.queue, batch.timeout
-                )
-        if attempt is not None and attempt.is_in_flight:
-            batch.attempt = attempt
-        else:
-            start_soon(self._nursery, self._deliver, batch, attempt)
+        """Send a batch in a task of its own."""
+        start_soon(self._nursery, self._deliver, batch)
 
-    def _answered(self, batch: ProducerBatch, stored: Acknowledgement | SendResult | None) -> None:
-        attempt, batch.attempt = batch.attempt, None
-        assert attempt is not None
-        if stored is None:
-            start_soon(self._nursery, self._deliver, batch, attempt)
-        else:
-            self._finish(batch, attempt.results(stored))
-
-    async def _deliver(self, batch: ProducerBatch, attempt: BatchAttempt | None) -> None:
-        self._finish(batch, await self._outcomes(batch.messages, batch.queue, batch.timeout, attempt))
+    async def _deliver(self, batch: ProducerBatch) -> None:
+        self._finish(batch, await self._outcomes(batch.messages, batch.queue, batch.timeout))
 
     def _finish(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
         if batch not in self._accumulator.batches:
@@ -291,16 +261,10 @@ class Batcher:
             self._free_space()
 
     async def _outcomes(
-        self,
-        messages: Sequence[Message],
-        queue: MessageQueue | None,
-        timeout: Duration | None,
-        attempt: BatchAttempt | None = None,
+        self, messages: Sequence[Message], queue: MessageQueue | None, timeout: Duration | None
     ) -> Sequence[SendResult | RocketMQError]:
-        """Send a batch, and its halves if one message may be at fault. ``attempt`` is the first attempt."""
+        """Send a batch, and its halves if one message may be at fault."""
         try:
-            if attempt is not None:
-                return attempt.results(await attempt.rest())
             if len(messages) == 1:
                 return [await self._producer._send_alone(messages[0], queue, timeout)]
             return await self._producer._send_list(messages, queue, timeout, in_halves=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
@@ -14,7 +14,6 @@ from rocketmq_py.callables import check_methods
 from rocketmq_py.errors import SendForbiddenError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
-from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.protocol.trace import DEFAULT_REGION
 from rocketmq_py.remoting.rpc_hooks import call_hook
 
@@ -27,6 +26,15 @@ class SendMode(enum.Enum):
     AWAITED = "awaited"
     PIPELINED = "pipelined"
     ONEWAY = "oneway"
+
+
+class HookedSend(Protocol):
+    """The part of a SendRequest that a SendContext shows."""
+
+    message_id: str
+    queue: MessageQueue | None
+    address: str
+    failures: int
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -60,7 +68,7 @@ class SendContext:
     seconds: float = 0.0
     state: dict[object, Any] = attrs.Factory(dict)
     started: float = 0.0
-    requests: list[SendRequest] = attrs.field(factory=list, repr=False)
+    requests: list[HookedSend] = attrs.field(factory=list, repr=False)
     hooks: list[ProducerHook] = attrs.field(factory=list, repr=False)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from threading import get_ident
 from typing import Any, Unpack
 
@@ -17,7 +18,6 @@ from rocketmq_py.message import Message, SendResult
 from rocketmq_py.names import check_topic
 from rocketmq_py.producer.batch import EncodedBatch, check_list
 from rocketmq_py.producer.batcher import Batcher
-from rocketmq_py.producer.first_attempt import BatchAttempt, FirstAttempt, OnAnswer
 from rocketmq_py.producer.hooks import SendMode
 from rocketmq_py.producer.outcome import OutcomeReceiver
 from rocketmq_py.producer.pending import PendingSend
@@ -121,10 +121,10 @@ class Producer(RequestingProducer):
             message = await self._delay_relay.redirect(message, queue)
         retries = self._settings.retries
         if not self._hooks.all:
-            return await self._sender.deliver(self._builder.build(message, queue, timeout, retries))
+            return await self._pipeline.deliver(self._builder.build(message, queue, timeout, retries))
         async with self._hooks.around(self._context(SendMode.AWAITED, [message])) as context:
             request = self._builder.build(context.messages[0], queue, timeout, retries, context)
-            context.results = (result := await self._sender.deliver(request),)
+            context.results = (result := await self._pipeline.deliver(request),)
         return result
 
     async def submit(
@@ -216,7 +216,7 @@ class Producer(RequestingProducer):
         if self._hooks.all or self._delay_relay is not None:
             return self._submit_with_hooks(pending, message, queue, timeout)
         request = self._builder.build(message, queue, timeout, self._settings.retries)
-        request.pending, request.on_done = pending, self._pipeline.on_done
+        request.receiver = pending
         waiting = self._pipeline.submit(request)
         return pending if waiting is None else waiting
 
@@ -229,12 +229,11 @@ class Producer(RequestingProducer):
         retries = self._settings.retries
         if not self._hooks.all:
             request = self._builder.build(message, queue, timeout, retries)
-            request.pending, request.on_done = pending, self._pipeline.on_done
+            request.receiver = pending
             return await self._pipeline.wait_and_submit(request)
         async with self._hooks.before(self._context(SendMode.PIPELINED, [message])) as context:
             request = self._builder.build(context.messages[0], queue, timeout, retries, context)
-            request.pending = pending
-            request.on_done = self._pipeline.after_hooks(context, self._pipeline.finish)
+            request.receiver, request.context = pending, context
             return await self._pipeline.wait_and_submit(request)
 
     async def flush(self) -> None:
@@ -348,7 +347,7 @@ class Producer(RequestingProducer):
                 f"{self._settings.max_message_size}"
             )
         request = self._builder.build_batch(batch, queue, timeout, self._settings.retries)
-        return await self._sender.deliver(request)
+        return await self._pipeline.deliver(request)
 
     async def recall(self, topic: str, recall_handle: str) -> str:
         """Recall a timed message before it is delivered. Brokers from 5.3.2 on. Java: ``recallMessage``.
@@ -393,29 +392,20 @@ class Producer(RequestingProducer):
             record = recall_record(topic, handle, group, region=region, success=success, now_ms=now_ms)
             self._tracing.append(record, record.region)
 
-    # For the Batcher and the other APIs, which have no task per send
-
-    def _begin_send(
-        self, message: Message, on_answer: OnAnswer, queue: Destination | None, timeout: Duration | None
-    ) -> FirstAttempt | None:
-        """Start :meth:`send` without a task. Returns None if hooks, the relay or batches need a task."""
-        self._check_open()
-        if self._hooks.all or self._delay_relay is not None or self._batcher is not None:
-            return None
-        request = self._builder.build(message, queue, timeout, self._settings.retries)
-        return FirstAttempt(self._sender, request, on_answer)
-
-    def _begin_batch(
+    def _start_send(
         self,
-        messages: Sequence[Message],
-        on_answer: OnAnswer,
+        message: Message,
         queue: Destination | None,
         timeout: Duration | None,
-    ) -> BatchAttempt | None:
-        """Start a batch of the Batcher without a task. Returns None for hooks, or for several requests."""
-        if self._hooks.all:
+        receiver: OutcomeReceiver,
+    ) -> Callable[[], None] | None:
+        self._check_open()
+        if self._hooks.all or self._delay_relay is not None:
             return None
-        return self._batch_sender.begin(messages, on_answer, queue, timeout, in_halves=True)
+        request = self._builder.build(message, queue, timeout, self._settings.retries)
+        if not self._pipeline.start(request, receiver):
+            return None
+        return partial(self._pipeline.cancel, request)
 
 
 def accept(
@@ -434,12 +424,16 @@ def accept(
     return accepted
 
 
-def begin_send(
+def start_send(
     producer: Producer,
     message: Message,
-    on_answer: OnAnswer,
     queue: Destination | None,
     timeout: Duration | None,
-) -> FirstAttempt | None:
-    """Start a send of another API without a task; see FirstAttempt. Returns None if that is not possible."""
-    return producer._begin_send(message, on_answer, queue, timeout)
+    receiver: OutcomeReceiver,
+) -> Callable[[], None] | None:
+    """Start an awaited send of another API, whose ``receiver`` gets the outcome.
+
+    Returns a function that cancels the send. None if nothing was started, because something has to be awaited
+    first. Await ``Producer.send`` then. Raises as that does.
+    """
+    return producer._start_send(message, queue, timeout, receiver)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
@@ -18,7 +17,7 @@ from rocketmq_py.errors import Delivery, InvalidMessageError, ReplyTimeoutError,
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.names import reply_topic
 from rocketmq_py.producer.closing import Closing
-from rocketmq_py.producer.outcome import Outcome, closed_error, send_result
+from rocketmq_py.producer.outcome import FailureLog, closed_error, send_result
 from rocketmq_py.producer.pending import PendingReply
 from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.send_request import SendRequest
@@ -45,15 +44,31 @@ _MAX_TTL = (2**31 - 1) / 1000
 
 
 class _Waiting:
-    """A request that waits for its reply. ``tick`` and ``expire`` are for Deadlines."""
+    """A request that waits for its reply, and the receiver of the outcome of its send.
 
-    __slots__ = ("expire", "pending", "request", "tick")
+    ``tick`` and ``expire`` are for Deadlines.
+    """
 
-    def __init__(self, pending: PendingReply, request: SendRequest, expire: Callable[[], None]) -> None:
+    __slots__ = ("_replies", "pending", "request", "tick")
+
+    def __init__(self, replies: PendingReplies, pending: PendingReply, request: SendRequest) -> None:
+        self._replies = replies
         self.pending = pending
         self.request = request
-        self.expire = expire
         self.tick = 0
+
+    def expire(self) -> None:
+        """Fail: no reply came in time."""
+        error = ReplyTimeoutError(self.request.topic, self.request.send_timeout, self.pending.sent)
+        if self.pending.sent is None and not self.request.may_have_arrived:
+            error.delivery = Delivery.NOT_SENT
+        self._replies._finish(self.pending, error)
+
+    def _succeed(self, result: Any) -> None:
+        self.pending.sent = send_result(result)
+
+    def _fail(self, error: RocketMQError, log: FailureLog | None) -> None:
+        self._replies._finish(self.pending, error)
 
 
 class PendingReplies:
@@ -117,38 +132,28 @@ class PendingReplies:
             TTL: str(round(min(timeout, _MAX_TTL) * 1000)),
         }
 
-    async def submit(
-        self,
-        request: SendRequest,
-        pending: PendingReply,
-        on_sent: Callable[[SendRequest, Outcome], None] | None = None,
-    ) -> None:
-        """Send a request.
+    async def submit(self, request: SendRequest, pending: PendingReply) -> None:
+        """Send a request. ``pending`` receives the reply or the error.
 
-        Args:
-            request: the request.
-            pending: receives the reply or the error.
-            on_sent: receives the outcome of sending the request.
-
-        Raises as :meth:`Sender.submit`. If cancelled, the request is not sent.
+        Raises as :meth:`Sender.attempt`. If cancelled, the request is not sent.
         """
-        request.pending = pending
+        request.receiver = pending
         if not await self._pipeline.enter(request):
             return
         request.start_attempt(trio.current_time())
-        waiting = _Waiting(pending, request, partial(self._expire, pending, request))
+        request.receiver = waiting = _Waiting(self, pending, request)
+        request.has_reply = True
         self._waiting[pending.correlation_id] = waiting
         self._deadlines.add(waiting, request.send_deadline)
         request.wants_heartbeat = True
         request.needs = request.needs or REPLIES  # other features need newer brokers than this one
         self._client.heartbeats.expect_replies()
-        request.on_done = partial(self._sent, pending, on_sent)
         try:
             # Any broker of the routes may have to deliver the reply, so all must know this client.
             if self._client.routes.get_nowait(request.topic) and self._broker_addresses() <= self._known_to:
-                waiting_for = self._sender.submit(request)
-                if waiting_for is not None:
-                    await waiting_for
+                written = self._sender.attempt(request)
+                if written is not None:
+                    await written
             else:
                 start_soon(self._nursery, self._submit_after_heartbeats, request)
         except BaseException:
@@ -171,11 +176,11 @@ class PendingReplies:
         try:
             await self._send_heartbeats(request)
             self._refuse_proxies()
-            waiting_for = self._sender.submit(request)
-            if waiting_for is not None:
-                await waiting_for
+            written = self._sender.attempt(request)
+            if written is not None:
+                await written
         except RocketMQError as error:
-            request.on_done(request, error)
+            self._pipeline.done(request, error)
 
     async def _send_heartbeats(self, request: SendRequest) -> None:
         """Send a heartbeat to all brokers of the routes, unless they know this client.
@@ -198,28 +203,6 @@ class PendingReplies:
             if connection.peer_is_proxy:
                 self._known_to = frozenset()  # later requests are checked too
                 raise unsupported_by_proxy(connection.address, RequestCode.SEND_REPLY_MESSAGE_V2)
-
-    def _sent(
-        self,
-        pending: PendingReply,
-        on_sent: Callable[[SendRequest, Outcome], None] | None,
-        request: SendRequest,
-        outcome: Outcome,
-    ) -> None:
-        if isinstance(outcome, RocketMQError):
-            self._sender.counters.send_failed(outcome)
-            self._finish(pending, outcome)
-        else:
-            self._sender.counters.sent += 1
-            pending.sent = send_result(outcome)
-        if on_sent is not None:
-            on_sent(request, outcome)
-
-    def _expire(self, pending: PendingReply, request: SendRequest) -> None:
-        error = ReplyTimeoutError(request.topic, request.send_timeout, pending.sent)
-        if pending.sent is None and not request.may_have_arrived:
-            error.delivery = Delivery.NOT_SENT
-        self._finish(pending, error)
 
     def _finish(self, pending: PendingReply, outcome: ReceivedMessage | RocketMQError) -> None:
         if self._waiting.get(pending.correlation_id) is None:

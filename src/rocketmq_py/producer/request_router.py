@@ -126,13 +126,10 @@ class RequestRouter:
     async def route(self, request: SendRequest) -> Connection:
         """Choose the queue of a request, and return the connection to its broker.
 
-        Waits for the route, the connection and the heartbeat, as needed. A queue that is chosen already is
-        kept.
+        Waits for the route, the connection and the heartbeat, as needed.
         """
         route = self._client.routes.get_nowait(request.topic) or await self.wait_for_route(request)
-        is_chosen, request.is_queue_chosen = request.is_queue_chosen, False
-        connection = self.connection_nowait(request) if is_chosen else self.choose_queue(request, route)
-        return connection or await self.connect(request)
+        return self.choose_queue(request, route) or await self.connect(request)
 
     async def wait_for_route(self, request: SendRequest) -> Route:
         """Ask for the route of the request's topic. The attempt starts when it is known."""

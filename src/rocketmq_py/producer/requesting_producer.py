@@ -83,7 +83,8 @@ class RequestingProducer(BaseProducer):
             request = self._builder.build(
                 context.messages[0], queue, timeout, retries, context, system_properties=properties
             )
-            await self._replies.submit(request, pending, self._pipeline.after_hooks(context))
+            request.context = context
+            await self._replies.submit(request, pending)
         return pending
 
     async def reply(
@@ -131,10 +132,10 @@ class RequestingProducer(BaseProducer):
         try:
             if not self._hooks.all:
                 sent = build(message)
-                return await self._sender.deliver(sent)
+                return await self._pipeline.deliver(sent)
             async with self._hooks.around(self._context(SendMode.AWAITED, [message])) as context:
                 sent = build(context.messages[0], context=context)
-                context.results = (result := await self._sender.deliver(sent),)
+                context.results = (result := await self._pipeline.deliver(sent),)
             return result
         except UnsupportedByBrokerError:
             if sent is not None and sent.address:

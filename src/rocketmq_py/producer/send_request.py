@@ -15,7 +15,8 @@ from rocketmq_py.credentials import RequestSigner
 from rocketmq_py.errors import Delivery, FlowControlError, ProtocolError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer.destinations import check_destination
-from rocketmq_py.producer.outcome import Acknowledgement, Outcome, OutcomeReceiver
+from rocketmq_py.producer.hooks import SendContext
+from rocketmq_py.producer.outcome import Acknowledgement, OutcomeReceiver
 from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.protocol.headers import read_stored_position
@@ -38,7 +39,7 @@ Destination: TypeAlias = MessageQueue | QueueSelector
 class SendRequest(PendingRequest):
     """A request with a message or a batch, and its remaining attempts and time.
 
-    The same object waits for the answer of each attempt.
+    The same object stands for each attempt in the table of its connection.
 
     Args:
         config: the producer's settings.
@@ -58,7 +59,6 @@ class SendRequest(PendingRequest):
         send_timeout, send_deadline: seconds for all attempts together, and their deadline on trio's clock.
             ``timeout`` and ``deadline`` are those of one attempt.
         queue: the chosen queue.
-        is_queue_chosen: whether ``queue`` was chosen for the next attempt already.
         fixed_queue: the queue that every attempt must use. Set when a selector has chosen it.
         template: the header template for ``queue``. None if the header must be built from its fields.
         failed_broker: the broker of the last failed attempt.
@@ -68,16 +68,19 @@ class SendRequest(PendingRequest):
         may_be_compressed: whether the body is large enough for compression.
         wants_heartbeat: whether the broker must know this client's groups, or tell its version, first.
         needs: the feature that the broker must have. None if every broker has it. Implies wants_heartbeat.
-        on_answer: receives the answer to an attempt, and its time of arrival, if no task waits for it.
-        on_done: called by the sender with the outcome if no task waits for it.
-        pending: receives the outcome of a pipelined send. Usually the handle that the user has.
+        on_answer: the sender's function that takes the answer to an attempt, and its time of arrival.
+        receiver: receives the outcome of the send. Usually the handle that the user has.
+        context: the context of the hooks to call between the outcome and the receiver. None if there are
+            none, or if the caller calls them.
+        has_reply: whether the send is in flight until its reply arrives.
         in_halves: whether each half of the batch is sent by itself after an error of
             :func:`is_sent_in_halves`. Then its messages have not failed yet.
         in_background: whether a background task makes the attempts. An exception of a selector becomes the
             outcome then.
-        is_retried_by_caller: whether ``on_done`` gets the error of the first attempt, because the caller
-            makes the others.
+        scope: the scope of the task that backs off.
         is_written: whether the request of the current attempt was passed to a connection.
+        is_carried: whether a connection had the request itself. RPC hooks let it carry another one.
+        is_done: whether the send has its outcome, or was cancelled.
     """
 
     __slots__ = (
@@ -90,23 +93,25 @@ class SendRequest(PendingRequest):
         "_system_flag",
         "_unreached",
         "address",
+        "context",
         "failed_broker",
         "failures",
         "fixed_queue",
+        "has_reply",
         "header_builder",
         "in_background",
         "in_halves",
-        "is_queue_chosen",
-        "is_retried_by_caller",
+        "is_carried",
+        "is_done",
         "is_written",
         "may_be_compressed",
         "message_id",
         "messages",
         "needs",
         "on_answer",
-        "on_done",
-        "pending",
         "queue",
+        "receiver",
+        "scope",
         "selector",
         "send_deadline",
         "send_timeout",
@@ -118,8 +123,7 @@ class SendRequest(PendingRequest):
 
     # Set before the request is submitted.
     on_answer: Callable[[SendRequest, Answer | SendAnswer, float], None]
-    on_done: Callable[[SendRequest, Outcome], None]
-    pending: OutcomeReceiver
+    receiver: OutcomeReceiver
 
     def __init__(
         self,
@@ -168,9 +172,12 @@ class SendRequest(PendingRequest):
         self.needs: Feature | None = None
         self.in_background: bool = False
         self.in_halves: bool = False
-        self.is_retried_by_caller: bool = False
-        self.is_queue_chosen: bool = False
+        self.has_reply: bool = False
+        self.context: SendContext | None = None
+        self.scope: trio.CancelScope | None = None
         self.is_written: bool = False
+        self.is_carried: bool = False
+        self.is_done: bool = False
         if queue is not None:
             self._set_destination(queue)
 
@@ -235,11 +242,8 @@ class SendRequest(PendingRequest):
         )
 
     def answered(self, answer: Answer | SendAnswer) -> None:
-        """Deliver the answer of an attempt to the task that waits for it, or to ``on_answer``."""
-        if self.task is None:
-            self.on_answer(self, answer, self.channel.received_at)
-        else:
-            super().answered(answer)
+        """Pass the answer of an attempt to the sender."""
+        self.on_answer(self, answer, self.channel.received_at)
 
     def read_answer(self, answer: Command | SendAnswer) -> Acknowledgement:
         """Return the acknowledgement in a broker's answer.

@@ -21,19 +21,16 @@ from rocketmq_py.errors import (
     RequestTimeoutError,
     RocketMQError,
 )
-from rocketmq_py.message import SendResult
-from rocketmq_py.producer.batch import is_sent_in_halves
 from rocketmq_py.producer.compression import compress_body
 from rocketmq_py.producer.fault_detector import FaultDetector, is_reachable
 from rocketmq_py.producer.latency_faults import LatencyFaults
 from rocketmq_py.producer.meter import SendMeter
-from rocketmq_py.producer.outcome import Outcome, send_result
+from rocketmq_py.producer.outcome import Outcome, closed_error
 from rocketmq_py.producer.request_router import RequestRouter
 from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.producer.statistics import Counters
 from rocketmq_py.producer.waiting_requests import WaitingRequests
-from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.send_answer import SendAnswer
 from rocketmq_py.remoting import Answer, Connection
 
@@ -54,7 +51,8 @@ class Sender:
         faults: the latency-fault table. None without that strategy.
         meter: records the duration of each attempt. None without metrics.
         router: finds the queue and the connection of each request.
-        on_answer: handles the answers to attempts that no task waits for.
+        on_answer: handles the answers to attempts.
+        on_done: receives the outcome of each send. Set by the Pipeline.
     """
 
     def __init__(self, client: ClientCore, config: ProducerSettings, rng: random.Random) -> None:
@@ -69,6 +67,7 @@ class Sender:
         self._queues = WaitingRequests(self.router, self)
         # Fast path: one bound method for all requests, saves 5 % of pipelined.
         self.on_answer: Callable[[SendRequest, Answer | SendAnswer, float], None] = self._answered
+        self.on_done: Callable[[SendRequest, Outcome], None]
         self._nursery: trio.Nursery | None = None
         self._stop_listening: Callable[[], None] | None = None
 
@@ -91,97 +90,10 @@ class Sender:
         assert self.faults is not None
         self.faults.forget(self._client.routes.brokers())
 
-    # Awaited sends
+    # Attempts
 
-    async def deliver(self, request: SendRequest, error: RocketMQError | None = None) -> SendResult:
-        """Send a request: compress a large body, make attempts until a broker stores it, and count it.
-
-        Args:
-            request: the request.
-            error: the error of the first attempt, if that was made elsewhere.
-
-        Raises the error of the last attempt. If cancelled, no attempt is left running.
-        """
-        if request.may_be_compressed:
-            await self.compress(request)
-        try:
-            # Fast path: the first attempt, saves 7 % of awaited sends of 16 callers.
-            if error is None and not request.is_queue_chosen and self.write_now(request):
-                try:
-                    result = send_result(request.read_answer(await request.wait()))
-                except RocketMQError as failure:
-                    result = await self._attempt_until_stored(request, failure)
-                else:
-                    self._succeeded(request, trio.current_time())
-            else:
-                result = await self._attempt_until_stored(request, error)
-        except RocketMQError as failure:
-            count = len(request.messages)
-            is_sent_again = request.in_halves and is_sent_in_halves(failure, count)
-            self.counters.send_failed(failure, 0 if is_sent_again else count)
-            raise
-        self.counters.sent += len(request.messages)
-        return result
-
-    def write_now(self, request: SendRequest) -> bool:
-        """Start the first attempt if it can be written immediately, and return whether it was.
-
-        The answer goes to the waiting task or to ``request.on_answer``. If the attempt was not started, the
-        next one keeps its queue. Raises the exceptions of a queue selector.
-        """
-        route = self._client.routes.get_nowait(request.topic)
-        if route is None:
-            return False
-        request.start_attempt(trio.current_time())
-        try:
-            connection = self.router.choose_queue(request, route)
-            request.is_queue_chosen = True
-            if connection is None or not connection.writer.has_space or connection.hooks.all:
-                return False
-            connection.carry(request)
-            request.is_queue_chosen = False
-        except RocketMQError:
-            return False  # the general path reports it, or retries
-        request.address, request.is_written = connection.address, True
-        return True
-
-    async def compress(self, request: SendRequest) -> None:
-        """Compress the body. If cancelled, the request is unchanged."""
-        compression = self._config.compression
-        assert compression is not None
-        if len(request.body) < _OFFLOAD_SIZE:
-            request.set_compressed(*compress_body(compression, request.body))
-        else:
-            request.set_compressed(*await trio.to_thread.run_sync(compress_body, compression, request.body))
-
-    async def _attempt_until_stored(
-        self, request: SendRequest, error: RocketMQError | None = None
-    ) -> SendResult:
-        """Make attempts until a broker stores the message. ``error`` is the error of an earlier attempt."""
-        while True:
-            if error is not None and not await self._may_retry(request, error):
-                raise error
-            request.start_attempt(trio.current_time())
-            try:
-                connection = await self.router.route(request)
-                result = send_result(request.read_answer(await self._ask(request, connection)))
-            except RocketMQError as failure:
-                error = failure
-            else:
-                self._succeeded(request, trio.current_time())
-                return result
-
-    async def _ask(self, request: SendRequest, connection: Connection) -> Command | SendAnswer:
-        request.address, request.is_written = connection.address, True
-        request.timeout = timeout = max(request.deadline - trio.current_time(), 0.0)
-        if connection.hooks.all:
-            return await connection.request(request.code, request.fields, request.body, timeout=timeout)
-        return await connection.exchange(request, request.deadline)
-
-    # Pipelined sends
-
-    def submit(self, request: SendRequest) -> Awaitable[None] | None:
-        """Write a request. ``request.on_done`` receives the outcome.
+    def attempt(self, request: SendRequest) -> Awaitable[None] | None:
+        """Start the next attempt of a send. ``on_done`` receives the outcome of its last attempt.
 
         If the request must wait for a connection, for space in its buffer, or for a heartbeat, it is queued
         and written in the background, in the order of the requests for that broker.
@@ -192,11 +104,13 @@ class Sender:
         Raises ClosedError, InvalidMessageError, and the exceptions of a queue selector, here or when awaited.
         All other errors are outcomes.
         """
+        if self._nursery is None:
+            raise closed_error()
         request.start_attempt(trio.current_time())
         request.on_answer = self.on_answer
         route = self._client.routes.get_nowait(request.topic)
         if route is None:
-            return self._submit_when_routed(request)
+            return self._attempt_when_routed(request)
         try:
             connection = self.router.choose_queue(request, route)
             if (
@@ -209,20 +123,24 @@ class Sender:
         except (ClosedError, InvalidMessageError):
             raise
         except RocketMQError as error:
-            self.retry_in_background(request, error)
+            self.attempt_failed(request, error)
         return None
 
-    async def _submit_when_routed(self, request: SendRequest) -> None:
+    def must_wait(self, request: SendRequest) -> bool:
+        """Whether :meth:`attempt` would return an awaitable."""
+        return self._client.routes.get_nowait(request.topic) is None or bool(self._client.rpc_hooks.all)
+
+    async def _attempt_when_routed(self, request: SendRequest) -> None:
         try:
             await self.router.wait_for_route(request)
         except RocketMQError as error:
-            self.retry_in_background(request, error)
+            self.attempt_failed(request, error)
             return
-        if self._nursery is None:
-            return  # closed meanwhile: the pipeline has failed the request
-        hooked = self.submit(request)
-        if hooked is not None:
-            await hooked
+        if request.is_done:
+            return  # the producer was closed meanwhile
+        written = self.attempt(request)
+        if written is not None:
+            await written
 
     def write(self, request: SendRequest, connection: Connection) -> Awaitable[None] | None:
         """Write a request. With RPC hooks, return an awaitable that writes it."""
@@ -230,6 +148,7 @@ class Sender:
         if connection.hooks.all:
             return self._write_with_hooks(request, connection)
         connection.carry(request)
+        request.is_carried = True
         return None
 
     async def _write_with_hooks(self, request: SendRequest, connection: Connection) -> None:
@@ -245,46 +164,68 @@ class Sender:
         except (ClosedError, InvalidMessageError):
             raise
         except RocketMQError as error:
-            self.retry_in_background(request, error)
+            self.attempt_failed(request, error)
 
     def _answered(self, request: SendRequest, answer: Answer | SendAnswer, received_at: float) -> None:
+        if request.is_done:
+            return  # cancelled after RPC hooks were called
         if isinstance(answer, RocketMQError):
-            self._failed(request, answer)
+            self.attempt_failed(request, answer)
             return
         try:
             stored = request.read_answer(answer)
         except RocketMQError as error:
-            self._failed(request, error)
+            self.attempt_failed(request, error)
             return
         self._succeeded(request, received_at)
-        request.on_done(request, stored)
+        self.on_done(request, stored)
 
-    def _failed(self, request: SendRequest, error: RocketMQError) -> None:
-        """Leave the retries to the caller, or make them in the background."""
-        if request.is_retried_by_caller:
-            request.on_done(request, error)
-        else:
-            self.retry_in_background(request, error)
-
-    def retry_in_background(self, request: SendRequest, error: RocketMQError) -> None:
-        """Start a task that makes further attempts after a failed one."""
-        start_soon(self._nursery, self._retry, request, error)
+    def attempt_failed(self, request: SendRequest, error: RocketMQError) -> None:
+        """Start a task that backs off and makes the next attempt, or reports the error."""
+        if self._nursery is None:
+            self.on_done(request, error)
+        elif not request.is_done:
+            start_soon(self._nursery, self._retry, request, error)
 
     async def _retry(self, request: SendRequest, error: RocketMQError) -> None:
+        if request.is_done:
+            return  # cancelled before this task has started
         request.in_background = True
-        outcome: Outcome
-        try:
-            outcome = await self._attempt_until_stored(request, error)
-        except RocketMQError as last_error:
-            outcome = last_error
-        request.on_done(request, outcome)
+        with trio.CancelScope() as request.scope:
+            while await self._may_retry(request, error):
+                try:
+                    written = self.attempt(request)
+                    if written is not None:
+                        await written
+                except RocketMQError as next_error:
+                    error = next_error
+                else:
+                    return
+            self.on_done(request, error)
+
+    def cancel(self, request: SendRequest) -> None:
+        """Make no further attempt, and ignore the answer of the current one. ``on_done`` is not called."""
+        request.is_done = True
+        if request.scope is not None:
+            request.scope.cancel()
+        if request.is_carried:
+            request.forget()
+
+    async def compress(self, request: SendRequest) -> None:
+        """Compress the body. If cancelled, the request is unchanged."""
+        compression = self._config.compression
+        assert compression is not None
+        if len(request.body) < _OFFLOAD_SIZE:
+            request.set_compressed(*compress_body(compression, request.body))
+        else:
+            request.set_compressed(*await trio.to_thread.run_sync(compress_body, compression, request.body))
 
     # Oneway sends
 
     async def send_oneway(self, request: SendRequest) -> None:
         """Write a request to a connection. There is one attempt, and no answer.
 
-        Raises as :meth:`deliver` for errors before the write. If cancelled, the request is not sent.
+        Raises as ``Producer.send`` for errors before the write. If cancelled, the request is not sent.
         """
         if request.may_be_compressed:
             await self.compress(request)
@@ -346,7 +287,7 @@ class Sender:
             await trio.sleep(back_off)
         if has_other_broker or not error.not_reached:  # otherwise it has only waited
             self.counters.retried += 1
-        return True
+        return not request.is_done  # it may have been cancelled at the end of the back-off
 
 
 def _broker_of(request: SendRequest) -> str:

@@ -298,7 +298,7 @@ class TransactionProducer(Producer):
             )
             request.wants_heartbeat = True  # brokers check back only with producers that they know
             request.needs = TRANSACTIONS
-            result = await self._sender.deliver(request)
+            result = await self._pipeline.deliver(request)
             context.results = (result,)
         return Transaction(message, result, HalfMessage.sent(message, result))
 

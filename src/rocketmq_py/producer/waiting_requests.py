@@ -1,4 +1,4 @@
-"""Pipelined requests that wait, in order, for the connection to their broker."""
+"""Requests that wait, in order, for the connection to their broker."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class AttemptOwner(Protocol):
     def write(self, request: SendRequest, connection: Connection) -> Awaitable[None] | None:
         """Write a request. With RPC hooks, return an awaitable that writes it."""
 
-    def retry_in_background(self, request: SendRequest, error: RocketMQError) -> None:
-        """Start a task that makes further attempts after a failed one."""
+    def attempt_failed(self, request: SendRequest, error: RocketMQError) -> None:
+        """Start a task that backs off and makes the next attempt, or reports the error."""
 
 
 class WaitingRequests:
@@ -62,6 +62,9 @@ class WaitingRequests:
     async def _write_queued(self, broker_name: str, queue: BrokerQueue) -> None:
         while queue.requests:
             request = queue.requests[0]
+            if request.is_done:  # cancelled
+                queue.requests.popleft()
+                continue
             connection = self._router.connection_nowait(request)
             if connection is None or not connection.has_space:
                 await self._wait_for_connection(queue)
@@ -72,7 +75,7 @@ class WaitingRequests:
                 if write_with_hooks is not None:
                     await write_with_hooks
             except RocketMQError as error:
-                self._sender.retry_in_background(request, error)
+                self._sender.attempt_failed(request, error)
         del self.by_broker[broker_name]
 
     async def _wait_for_connection(self, queue: BrokerQueue) -> None:
@@ -85,9 +88,9 @@ class WaitingRequests:
                     await connection.wait_for_space()
             except RocketMQError as error:
                 queue.requests.popleft()
-                self._sender.retry_in_background(request, error)
+                self._sender.attempt_failed(request, error)
         for expired in queue.take_expired(trio.current_time()):
-            self._sender.retry_in_background(expired, self._router.not_connected(expired))
+            self._sender.attempt_failed(expired, self._router.not_connected(expired))
 
 
 class BrokerQueue:
