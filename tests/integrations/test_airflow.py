@@ -135,12 +135,28 @@ def test_the_host_of_a_service_is_enough(monkeypatch: pytest.MonkeyPatch, profil
         connection = json.dumps({**fields, "host": f"http://{host}:{port}", "extra": extra})
         if form == "URI":
             login = f"{quote(keys.access_key)}:{quote(keys.secret_key)}"
-            connection = f"rocketmq://{login}@{host}:{port}/?{urlencode(extra)}"
+            # Airflow writes a host without a quoted "/" in lower case.
+            there = quote(f"http://{host}", safe="") if profile == "alibaba-4" else host
+            connection = f"rocketmq://{login}@{there}:{port}/?{urlencode(extra)}"
         monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", connection)
         RocketMQHook().send([Message("Later", b"x", delay=3600)])
         assert broker.messages("Later") == []
         broker.advance("1h")
         assert len(broker.messages("Later")) == 1
+
+
+@pytest.mark.parametrize("host", ["MQ_INST_1380_BbXb.example.com", "http://MQ_INST_1380_BbXb.example.com"])
+def test_a_uri_without_the_capitals_of_the_namespace_is_refused(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    from rocketmq_py.integrations.airflow.hook import RocketMQHook
+
+    uri = f"rocketmq://{host}:8080/"
+    monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", uri)
+    with pytest.raises(ConfigurationError, match=r"mq_inst_1380_bbxb.*http%3A%2F%2FMQ_INST_…"):
+        RocketMQHook().get_conn()
+    monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", f"{uri}?namespace=MQ_INST_1380_BbXb")
+    assert RocketMQHook().get_conn().settings.namespace == "MQ_INST_1380_BbXb"
 
 
 def test_an_endpoint_of_the_http_product_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ __all__ = ["RocketMQHook"]
 
 DEFAULT_PORT = 9876
 START_DELIVER_TIME = "start_deliver_time"
+_INSTANCE_IN_LOWER_CASE = re.compile(r"(https?://)?mq_inst_\w+_\w+\.", re.ASCII)
 
 
 class RocketMQHook(BaseHook):  # type: ignore[misc]  # Airflow is in an environment of its own
@@ -89,6 +91,17 @@ def _flag(value: Any) -> Any:
     return flags.get(value.lower(), value) if isinstance(value, str) else value
 
 
+def _check_instance(host: str) -> None:
+    """Raise ConfigurationError for a host whose namespace has lost its capitals."""
+    if _INSTANCE_IN_LOWER_CASE.match(host):
+        raise ConfigurationError(
+            f"the host {host} is in lower case, so its namespace MQ_INST_… is not known: Airflow changes the "
+            "host in the URI of a connection. Quote the endpoint with its scheme "
+            "(rocketmq://KEY:SECRET@http%3A%2F%2FMQ_INST_….aliyuncs.com:8080), write the connection as JSON, "
+            "or set namespace in its extra"
+        )
+
+
 def client_arguments(connection: Any) -> tuple[str, ClientOptions]:
     """Return the address and the options of a client for a connection. Raises ConfigurationError."""
     extra: dict[str, Any] = dict(connection.extra_dejson)
@@ -101,6 +114,8 @@ def client_arguments(connection: Any) -> tuple[str, ClientOptions]:
     if _flag(tls) or ca_file:
         options["tls"] = TLS(ca_file=ca_file or None)
     host = connection.host or "127.0.0.1"
+    if "namespace" not in extra:
+        _check_instance(host.strip())
     if is_url(host):
         return host, options
     if ";" not in host and connection.port:
