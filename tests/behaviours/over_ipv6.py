@@ -217,6 +217,7 @@ class OverIPv6:
         assert is_local(event.client)
 
     async def test_a_relay_delivers(self, client: Client, topic: str, tmp_path: Path) -> None:
+        pytest.importorskip("rocksdict", reason="the extra relay is not installed")
         buffer = f"B-{topic}"
         await create_topic(client, buffer, queues=2)
         async with relay_of(client, buffer, tmp_path), client.producer("senders") as producer:

@@ -204,6 +204,7 @@ async def test_administration_waits_for_the_brokers(
 async def test_a_relay_goes_on_after_the_brokers_restart(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str, outage: Outage, tmp_path: Path
 ) -> None:
+    pytest.importorskip("rocksdict", reason="the extra relay is not installed")
     await create_topic(client, buffer := f"B-{unique}", queues=2)
     await outage.add_brokers(client)
     due: dict[str, float] = {}

@@ -11,6 +11,8 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
+pytest.importorskip("rocksdict", reason="the extra relay is not installed")
+
 from rocketmq_py import Admin
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli import main, runner

@@ -145,6 +145,7 @@ async def test_reply_waits_for_its_topic(broker: EmbeddedBroker, capsys: pytest.
 async def test_a_relay_finds_its_buffer_topic_when_it_is_created(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
+    pytest.importorskip("rocksdict", reason="the extra relay is not installed")
     async with (
         Client(broker.name_server_address) as client,
         Relay(client, topic="Buffer", store=tmp_path) as relay,
@@ -159,6 +160,7 @@ async def test_a_relay_finds_its_buffer_topic_when_it_is_created(
 async def test_relay_reports_that_it_waits_for_its_topic(
     broker: EmbeddedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("rocksdict", reason="the extra relay is not installed")
     with trio.move_on_after(5):
         access = Access(name_servers=broker.name_server_address)
         await run_relay(access, "Buffer", str(tmp_path), None, 1000)

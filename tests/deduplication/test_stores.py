@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -238,11 +238,17 @@ def test_wait_for_other_writers_does_not_shorten_a_claim(
 
 
 FORKS: Any = multiprocessing.get_context("fork") if sys.platform != "win32" else None
+Test = TypeVar("Test", bound=Callable[..., Any])
 before_fork: list[Callable[[], object]] = []
 """Called before each fork."""
 if FORKS is not None:
     os.register_at_fork(before=lambda: [call() for call in before_fork])
-needs_fork = pytest.mark.skipif(FORKS is None, reason="Windows cannot fork")
+
+
+def needs_fork(test: Test) -> Test:
+    """Skip a test where processes cannot fork, and allow forks while other threads run."""
+    allowed = pytest.mark.filterwarnings("ignore:.* is multi-threaded, use of fork:DeprecationWarning")
+    return pytest.mark.skipif(FORKS is None, reason="Windows cannot fork")(allowed(test))  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -320,7 +326,6 @@ def test_mark_of_a_forked_child_outlasts_the_store_of_its_parent(sqlite: SQLiteS
 
 
 @needs_fork
-@pytest.mark.filterwarnings("ignore:.* is multi-threaded, use of fork:DeprecationWarning")
 def test_fork_waits_for_the_transaction_of_another_thread(sqlite: SQLiteStore) -> None:
     sqlite.claim("a", "first", 60)
     is_open, is_forking = threading.Event(), threading.Event()

@@ -7,6 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytest.importorskip("lz4", reason="the extra lz4 is not installed")
+
+pytest.importorskip("zstandard", reason="the extra zstd is not installed")
+
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.producer.compression import Compression, compress_body
 from rocketmq_py.protocol.compression import CompressionType, codec, decompress

@@ -12,6 +12,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+pytest.importorskip("rocksdict", reason="the extra relay is not installed")
+
 from rocketmq_py import Message, MessageQueue, Producer, SendResult
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BatchError, InvalidMessageError, NoQueueError, RocketMQError

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import trio
 
+pytest.importorskip("rocksdict", reason="the extra relay is not installed")
+
 from rocketmq_py import Client, LitePullConsumer, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client import core_of

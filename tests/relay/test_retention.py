@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("rocksdict", reason="the extra relay is not installed")
+
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.relay.buffer_entries import Cancellation, DelayedMessage, Progress
 from rocketmq_py.relay.retention import HOUR_MS, RetentionMonitor

@@ -15,6 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+pytest.importorskip("rocksdict", reason="the extra relay is not installed")
+
 from rocketmq_py.errors import ConfigurationError, StoreError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.relay.buffer_entries import BufferEntry, Cancellation, DelayedMessage, Progress
