@@ -41,8 +41,8 @@ class Service:
     proxy_tls: TLS
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+@pytest.fixture(scope="module", params=[VERSION])
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("certificates")
     certificates = make_certificates(folder)
     for name in ("server.pem", "server.key"):
@@ -50,7 +50,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     files_of_tls = {"tlsCertPath": str(folder / "server.pem"), "tlsKeyPath": str(folder / "server.key")}
     with (
         start_own_cluster(
-            VERSION,
+            request.param,
             settings={**SETTINGS, **SETTINGS_OF_5},
             files=certificates.files,
             jvm=certificates.jvm,

@@ -25,11 +25,11 @@ VERSION = "5.5.0"
 COUNT = 3
 
 
-@pytest.fixture(scope="module")
-def regional() -> Iterator[Cluster]:
+@pytest.fixture(scope="module", params=[VERSION])
+def regional(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A broker that creates no topics by itself, and allows operators to create those of traces."""
     settings = {"autoCreateTopicEnable": "false", "validateSystemTopicWhenUpdateTopic": "false"}
-    with start_own_cluster(VERSION, settings={**SETTINGS, **settings}) as cluster:
+    with start_own_cluster(request.param, settings={**SETTINGS, **settings}) as cluster:
         yield cluster
 
 
