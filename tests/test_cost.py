@@ -184,9 +184,9 @@ async def consumed_plainly(address: str, calls: Calls) -> None:
 @pytest.mark.parametrize(
     ("work", "bound"),
     [
-        (pipelined, 33.7),
-        (awaited, 67.1),
-        (in_lists, 1.8),
+        (pipelined, 37.7),
+        (awaited, 71.1),
+        (in_lists, 1.9),
         (batching, 9.5),
         (consumed, 5.2),
         (consumed_in_lists, 4.5),

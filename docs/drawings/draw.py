@@ -1,8 +1,8 @@
 """Draw the pictures of the documentation: ``python docs/drawings/draw.py`` writes them next to this file.
 
-``architecture.txt`` lists the packages of the library in layers. The other pictures are described here. Each
-of them has a Chinese copy, ``*.zh_CN.svg``, which Sphinx uses on the Chinese site, with the texts of
-``zh_CN.toml``.
+``architecture.txt`` lists the packages of the library in layers. ``producer/send_states.py`` has the states
+of a send. The other pictures are described here. Each of those has a Chinese copy, ``*.zh_CN.svg``, which
+Sphinx uses on the Chinese site, with the texts of ``zh_CN.toml``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from xml.sax.saxutils import escape
+
+from rocketmq_py.producer.send_states import NEXT_STATES, SendState
 
 FOLDER = Path(__file__).parent
 BLUE, GREEN, ORANGE, GREY = "#dbeafe", "#dcfce7", "#ffedd5", "#f1f5f9"
@@ -157,9 +159,62 @@ def architecture(texts: Mapping[str, str]) -> Drawing:
     return drawing
 
 
+STATE_BOXES = {
+    SendState.COMPRESSING: (10, 110, 175, 40, GREY),
+    SendState.READY: (230, 110, 80, 40, BLUE),
+    SendState.WAITING_FOR_ROUTE: (190, 20, 160, 40, GREY),
+    SendState.WAITING_FOR_CONNECTION: (370, 30, 180, 40, GREY),
+    SendState.WRITTEN: (610, 110, 90, 40, ORANGE),
+    SendState.BACKING_OFF: (400, 220, 120, 40, GREY),
+    SendState.ANSWERED: (770, 165, 90, 40, ORANGE),
+    SendState.DONE: (770, 255, 90, 40, GREEN),
+}
+"""The left and upper edges, the sizes and the colors of the states of a send."""
+WITH_OUTCOME = (SendState.WRITTEN, SendState.BACKING_OFF, SendState.ANSWERED)
+"""The states from which a send that is not cancelled gets to DONE."""
+
+
+def send_states(texts: Mapping[str, str]) -> Drawing:
+    """Draw the states of a send. The ways of cancelled sends to DONE are left out."""
+    drawing = Drawing(880, 310, "The states of a send", texts)
+    for state, following in NEXT_STATES.items():
+        for after in sorted(following):
+            if after is not SendState.DONE or state in WITH_OUTCOME:
+                drawing.arrow(*_between(STATE_BOXES[state][:4], STATE_BOXES[after][:4]))
+    for state, (x, y, width, height, fill) in STATE_BOXES.items():
+        drawing.box(x, y, width, height, state.value, fill)
+    return drawing
+
+
+def _between(box: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """Return the ends of an arrow between two boxes, a little to the right of the line of their centers."""
+    (x, y), (to_x, to_y) = ((left + width / 2, top + height / 2) for left, top, width, height in (box, other))
+    dx, dy = to_x - x, to_y - y
+    length = (dx**2 + dy**2) ** 0.5
+    x, y, to_x, to_y = (
+        x - 6 * dy / length,
+        y + 6 * dx / length,
+        to_x - 6 * dy / length,
+        to_y + 6 * dx / length,
+    )
+
+    def edge(of: tuple[int, ...], sign: int, at_x: float, at_y: float) -> tuple[int, int]:
+        """Return the point at which the line through a point inside a box leaves it."""
+        left, top, width, height = of
+        steps = []
+        if dx:
+            steps.append(((left + width if sign * dx > 0 else left) - at_x) / (sign * dx))
+        if dy:
+            steps.append(((top + height if sign * dy > 0 else top) - at_y) / (sign * dy))
+        step = min(steps) + 2 / length
+        return round(at_x + sign * dx * step), round(at_y + sign * dy * step)
+
+    return (*edge(box, 1, x, y), *edge(other, -1, to_x, to_y))
+
+
 def drawings() -> Iterator[tuple[Path, str]]:
     """Return the path and the content of each picture."""
-    for draw in (queues, groups, offsets, rebalancing, architecture):
+    for draw in (queues, groups, offsets, rebalancing, architecture, send_states):
         yield FOLDER / f"{draw.__name__}.svg", str(draw({}))
     for draw in (queues, groups, offsets, rebalancing):
         yield FOLDER / f"{draw.__name__}.zh_CN.svg", str(draw(CHINESE))

@@ -22,7 +22,7 @@ import trio
 import rocketmq_py
 from rocketmq_py.blocking import Client
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.producer.send_request import SendRequest
+from rocketmq_py.producer.send import Send
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rocketmq_py.__file__).parent.parent)}
 
@@ -55,10 +55,10 @@ class BrokerThread:
 
 @contextmanager
 def no_collection() -> Iterator[Callable[[], int]]:
-    """Disable garbage collection. Yields a function that counts the SendRequests created since."""
+    """Disable garbage collection. Yields a function that counts the Sends created since."""
 
     def count_requests() -> int:
-        return sum(isinstance(one, SendRequest) for one in gc.get_objects())
+        return sum(isinstance(one, Send) for one in gc.get_objects())
 
     gc.disable()
     try:

@@ -17,8 +17,9 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerBusyError, BrokerError, ClosedError, Delivery, InvalidMessageError
 from rocketmq_py.message import Message, MessageQueue, SendResult
 from rocketmq_py.producer import PendingSend, Producer, ProducerHook, SendContext
+from rocketmq_py.producer.destinations import Destination
 from rocketmq_py.producer.producer import start_send
-from rocketmq_py.producer.send_request import Destination, SendRequest
+from rocketmq_py.producer.send import Send
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection, RpcHook
 from tests.environment import created
@@ -91,7 +92,7 @@ async def test_a_finished_send_is_not_left_to_the_garbage_collector(size: int) -
             sent = Sending(producer, Message("T", bytes(size)))
             await sent.result()
             del sent
-            assert not [one for one in gc.get_objects() if isinstance(one, SendRequest)]
+            assert not [one for one in gc.get_objects() if isinstance(one, Send)]
         finally:
             gc.enable()
 

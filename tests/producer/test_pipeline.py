@@ -37,7 +37,7 @@ from rocketmq_py.producer import (
     TransactionState,
 )
 from rocketmq_py.producer.outcome import REPORT_INTERVAL, FailureLog
-from rocketmq_py.producer.send_request import SendRequest
+from rocketmq_py.producer.send import Send
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.scripted import ScriptedCluster, ignore, refuse, scripted_cluster, store
@@ -399,10 +399,10 @@ class SlowCompression:
         self._compress = producer._sender.compress
         monkeypatch.setattr(producer._sender, "compress", self.compress)
 
-    async def compress(self, request: SendRequest) -> None:
+    async def compress(self, send: Send) -> None:
         self.started.set()
         await self.release.wait()
-        await self._compress(request)
+        await self._compress(send)
 
 
 async def test_a_message_that_is_compressed_while_the_producer_closes_is_not_sent(

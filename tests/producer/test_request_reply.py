@@ -21,7 +21,7 @@ from rocketmq_py.errors import (
     SendForbiddenError,
 )
 from rocketmq_py.hooks import RpcHook
-from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
+from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer import PendingReply, Producer, ProducerHook, SendContext, SendMode
 from rocketmq_py.properties import decode_properties, encode_properties
 from rocketmq_py.protocol.command import Command
@@ -214,6 +214,37 @@ async def test_cancelled_request_leaks_nothing() -> None:
             assert producer._replies._waiting == {}
 
         assert await cancel_at_each_await(lambda: producer.request(MESSAGE), check) >= 2
+
+
+async def test_a_request_that_is_cancelled_before_the_answer_of_the_broker_counts_as_sent() -> None:
+    """Its hooks run, too."""
+    sends: list[tuple[Connection, Command]] = []
+    has_arrived, hook_ran = trio.Event(), trio.Event()
+    results: list[SendResult] = []
+
+    def keep(connection: Connection, request: Command) -> None:
+        if request.code == RequestCode.SEND_MESSAGE_V2:
+            sends.append((connection, request))
+            has_arrived.set()
+        else:
+            store(connection, request)
+
+    class Hook(ProducerHook):
+        def after_send(self, context: SendContext) -> None:
+            results.extend(context.results)
+            hook_ran.set()
+
+    async with scripted_cluster(keep) as cluster, Producer(cluster.address) as producer:
+        producer.add_hook(Hook())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(producer.request, MESSAGE)
+            await has_arrived.wait()
+            nursery.cancel_scope.cancel()
+        store(*sends[0])
+        with trio.fail_after(5):
+            await hook_ran.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (len(results), producer.statistics.sent, producer.in_flight) == (1, 1, 0)
 
 
 async def test_flush_does_not_wait_for_a_cancelled_request(autojump_clock: object) -> None:

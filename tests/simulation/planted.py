@@ -28,7 +28,7 @@ from rocketmq_py.consumer.push.send_back import SendBack
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.producer import PendingReply, TransactionState, batch
 from rocketmq_py.producer.request_reply import PendingReplies
-from rocketmq_py.producer.send_request import SendRequest
+from rocketmq_py.producer.send import Send
 from rocketmq_py.producer.transaction_reports import TransactionReporter
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
@@ -67,13 +67,13 @@ def reply_matched_twice() -> AbstractContextManager[Any]:
 
 def retry_ignores_queue() -> AbstractContextManager[Any]:
     """A retry of a message sent to a fixed queue uses any queue."""
-    failed = SendRequest.attempt_failed
+    back_off = Send.back_off
 
-    def forget(request: SendRequest, error: RocketMQError) -> float | None:
-        request.fixed_queue = None
-        return failed(request, error)
+    def forget(send: Send, error: RocketMQError) -> float | None:
+        send.fixed_queue = None
+        return back_off(send, error)
 
-    return mock.patch.object(SendRequest, "attempt_failed", forget)
+    return mock.patch.object(Send, "back_off", forget)
 
 
 def shared_queue_lock() -> AbstractContextManager[Any]:

@@ -10,8 +10,8 @@ from rocketmq_py.arguments import Duration
 from rocketmq_py.handoff.loop_link import LoopLink, current_link
 from rocketmq_py.handoff.send_queue import SendQueue, result_of
 from rocketmq_py.message import Message, SendResult
+from rocketmq_py.producer.destinations import Destination
 from rocketmq_py.producer.outcome import FailureLog
-from rocketmq_py.producer.send_request import Destination
 
 YIELD_EVERY = 64
 """A sender that always finds space lets other tasks run after so many sends."""

@@ -33,8 +33,7 @@ from rocketmq_py.producer import (
     TransactionSendResult,
     TransactionStatistics,
 )
-from rocketmq_py.producer.destinations import check_destination, select
-from rocketmq_py.producer.send_request import Destination
+from rocketmq_py.producer.destinations import Destination, check_destination, select
 from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.producer.transaction_producer import LocalWork
 from rocketmq_py.producer.transaction_settings import TransactionSettings

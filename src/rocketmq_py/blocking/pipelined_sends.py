@@ -11,8 +11,8 @@ from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS
 from rocketmq_py.handoff.send_queue import SendQueue, result_of
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.message import Message, SendResult
+from rocketmq_py.producer.destinations import Destination
 from rocketmq_py.producer.outcome import FailureLog
-from rocketmq_py.producer.send_request import Destination
 
 
 class ThreadSendFuture(ThreadFuture[SendResult]):

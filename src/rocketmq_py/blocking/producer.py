@@ -28,8 +28,8 @@ from rocketmq_py.producer import (
     TransactionOptions,
     TransactionStatistics,
 )
+from rocketmq_py.producer.destinations import Destination
 from rocketmq_py.producer.hooks import ProducerHook
-from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.settings import ProducerOptions, ProducerSettings
 from rocketmq_py.producer.transaction_settings import TransactionSettings
 

@@ -23,9 +23,9 @@ from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import PendingReply, Producer, ProducerStatistics
 from rocketmq_py.producer.base_producer import closing_of
 from rocketmq_py.producer.closing import INTERRUPTED
+from rocketmq_py.producer.destinations import Destination
 from rocketmq_py.producer.outcome import FailureLog, send_result
 from rocketmq_py.producer.producer import accept, start_send
-from rocketmq_py.producer.send_request import Destination
 
 Queue = TypeVar("Queue", bound=SendQueue[Any])
 

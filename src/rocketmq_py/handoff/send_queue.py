@@ -14,6 +14,7 @@ from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.closing import Closing
+from rocketmq_py.producer.destinations import Destination
 from rocketmq_py.producer.outcome import (
     Acknowledgement,
     FailureLog,
@@ -22,7 +23,6 @@ from rocketmq_py.producer.outcome import (
     send_result,
 )
 from rocketmq_py.producer.pending import PendingSend
-from rocketmq_py.producer.send_request import Destination
 
 OVERHEAD = 112
 """Bytes that a message counts in addition to its body."""

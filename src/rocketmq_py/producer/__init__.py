@@ -1,8 +1,9 @@
 """Producers: awaited, pipelined, batched and transactional sends, and requests with replies.
 
-Begin with ``producer``: the methods of a Producer. ``request_builder`` validates a message and encodes it as
-a SendRequest. ``sender`` makes the attempts: ``queue_choice`` chooses the queue, ``request_router`` finds the
-connection to its broker. ``pipeline`` has the sends in flight, ``pending`` their handles.
+Begin with ``producer``: the methods of a Producer. ``request_builder`` validates a message, and makes a Send
+with the encoded request. ``send_states`` has the states of a Send. ``sender`` makes the attempts:
+``queue_choice`` chooses the queue, ``request_router`` finds the connection to its broker. ``pipeline`` has
+the sends in flight, ``pending`` their handles.
 ``batcher`` and ``accumulator`` collect the messages of a producer with ``linger``. TransactionProducer
 (``transaction_producer``) builds on this.
 """

@@ -9,11 +9,10 @@ from rocketmq_py.client.core import ClientCore
 from rocketmq_py.errors import BatchError, RocketMQError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.batch import BatchResults, EncodedBatch, split_batch
-from rocketmq_py.producer.destinations import selector_of_batch, with_key_of_hash
+from rocketmq_py.producer.destinations import Destination, selector_of_batch, with_key_of_hash
 from rocketmq_py.producer.hooks import SendContext
 from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.request_builder import RequestBuilder
-from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.settings import ProducerSettings
 
 
@@ -46,17 +45,17 @@ class BatchSender:
     ) -> Sequence[SendResult]:
         """Send a list and return the result of each message; see :meth:`Producer.send_batch`.
 
-        ``in_halves`` is that of SendRequest.
+        ``in_halves`` is that of Send.
         """
         batches = self._split(with_key_of_hash(queue, messages))
         if queue is None:
             queue = selector_of_batch(messages)
         results: Sequence[SendResult] = ()
         for batch in batches:
-            request = self._builder.build_batch(batch, queue, timeout, self._config.retries, context)
-            request.in_halves = in_halves
+            send = self._builder.build_batch(batch, queue, timeout, self._config.retries, context)
+            send.in_halves = in_halves
             try:
-                more = BatchResults(await self._pipeline.deliver(request), batch.unique_ids)
+                more = BatchResults(await self._pipeline.deliver(send), batch.unique_ids)
             except RocketMQError as error:
                 if not results:
                     raise

@@ -31,12 +31,11 @@ from rocketmq_py.producer.batch import (
 )
 from rocketmq_py.producer.closing import Closing
 from rocketmq_py.producer.delay_relay import DelayRelay
-from rocketmq_py.producer.destinations import check_destination, destination_of, select
+from rocketmq_py.producer.destinations import Destination, check_destination, destination_of, select
 from rocketmq_py.producer.outcome import FailureLog, OutcomeReceiver, closed_error
 from rocketmq_py.producer.pending import BatchedSend, PendingSend
 from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.request_builder import check_message
-from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.producer.settings import ProducerSettings
 

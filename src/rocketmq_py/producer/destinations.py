@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import TypeAlias
 
 import attrs
 
@@ -12,6 +13,9 @@ from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.property_names import SHARDING_KEY
 from rocketmq_py.selectors import QueueSelector, SelectByHash, java_hash
+
+Destination: TypeAlias = MessageQueue | QueueSelector
+"""The queue of a message, or the selector that chooses it."""
 
 # Of the generator of pseudo-random numbers in Guava's consistentHash.
 _MASK = 2**64 - 1
@@ -67,9 +71,7 @@ def select_by_key(queues: Sequence[MessageQueue], message: Message, /) -> Messag
         chosen = following
 
 
-def destination_of(
-    message: Message, queue: MessageQueue | QueueSelector | None
-) -> MessageQueue | QueueSelector | None:
+def destination_of(message: Message, queue: Destination | None) -> Destination | None:
     """Return ``queue``, or the selector of the message's lite topic or sharding key.
 
     Raises InvalidMessageError if the message has a lite topic and ``queue`` is not None.
@@ -83,7 +85,7 @@ def destination_of(
     return select_by_key if queue is None and message.sharding_key else queue
 
 
-def check_destination(queue: MessageQueue | QueueSelector, topic: str) -> None:
+def check_destination(queue: Destination, topic: str) -> None:
     """Check that ``queue`` is a queue of the topic, or a queue selector.
 
     Raises:

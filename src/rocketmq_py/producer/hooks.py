@@ -29,12 +29,21 @@ class SendMode(enum.Enum):
 
 
 class HookedSend(Protocol):
-    """The part of a SendRequest that a SendContext shows."""
+    """The part of a Send that a SendContext shows."""
 
-    message_id: str
-    queue: MessageQueue | None
-    address: str
     failures: int
+
+    @property
+    def message_id(self) -> str:
+        """The id of the message, or the comma-separated ids of a batch."""
+
+    @property
+    def queue(self) -> MessageQueue | None:
+        """The queue of the last attempt."""
+
+    @property
+    def address(self) -> str:
+        """The address of the broker of the last attempt."""
 
 
 @attrs.define(kw_only=True, eq=False)

@@ -16,7 +16,8 @@ from rocketmq_py.producer.closing import Closing
 from rocketmq_py.producer.hooks import Hooks, SendContext
 from rocketmq_py.producer.outcome import FailureLog, Outcome, OutcomeReceiver, closed_error, send_result
 from rocketmq_py.producer.pending import PendingSend
-from rocketmq_py.producer.send_request import SendRequest
+from rocketmq_py.producer.send import Send
+from rocketmq_py.producer.send_states import COMPRESSING, DONE, READY
 from rocketmq_py.producer.sender import Sender
 
 _MISSING: Final = -1
@@ -41,7 +42,7 @@ class Pipeline:
         self._sender = sender
         self._hooks = hooks
         # Oldest first, with the bytes that each takes in ``admission``. None for awaited sends.
-        self._in_flight: dict[SendRequest, int | None] = {}
+        self._in_flight: dict[Send, int | None] = {}
         self._flushing = 0
         self._finished = trio.lowlevel.ParkingLot()  # tasks in flush()
         self._nursery: trio.Nursery | None = None
@@ -69,170 +70,181 @@ class Pipeline:
         """
         self._nursery = None
         self.admission.close()
-        for request in list(self._in_flight):
-            error = closed_error(may_be_stored=request.may_have_arrived)
-            self.leave(request)
+        for send in list(self._in_flight):
+            error, request = closed_error(may_be_stored=send.may_have_arrived), send.request
+            self._cancel(send)
             self._sender.counters.send_failed(error, len(request.messages))
             closing.add(request.topic, error, len(request.messages))
-            request.receiver._fail(error, None)
+            send.receiver._fail(error, None)
         self.failures.report()
 
     async def flush(self) -> None:
         """Wait until all pipelined sends that are in flight now have their outcomes."""
-        await self._wait_for([request for request, size in self._in_flight.items() if size is not None])
+        await self._wait_for([send for send, size in self._in_flight.items() if size is not None])
 
-    async def _wait_for(self, requests: list[SendRequest]) -> None:
+    async def _wait_for(self, sends: list[Send]) -> None:
         self._flushing += 1
         try:
-            for request in requests:
-                while request in self._in_flight:
+            for send in sends:
+                while send in self._in_flight:
                     await self._finished.park()
         finally:
             self._flushing -= 1
 
     # Awaited sends
 
-    async def deliver(self, request: SendRequest) -> SendResult:
+    async def deliver(self, send: Send) -> SendResult:
         """Send a request and wait for the result.
 
         Raises the error of the last attempt. If cancelled, no attempt is left running.
         """
-        request.receiver = pending = PendingSend()
-        self._in_flight[request] = None
+        send.receiver = pending = PendingSend()
+        self._in_flight[send] = None
         try:
-            if request.may_be_compressed:
-                await self._sender.compress(request)
-            if not request.is_done:  # the producer was closed meanwhile
-                written = self._sender.attempt(request)
+            if send.state is COMPRESSING:
+                await self._sender.compress(send)
+            if send.state is READY:  # otherwise the producer was closed meanwhile
+                written = self._sender.attempt(send)
                 if written is not None:
                     await written
             return await pending
         except BaseException as error:
-            self._stop(request, error)
+            self._stop(send, error)
             raise
 
-    def start(self, request: SendRequest, receiver: OutcomeReceiver) -> bool:
+    def start(self, send: Send, receiver: OutcomeReceiver) -> bool:
         """Start an awaited send, whose outcome ``receiver`` gets. Raises as :meth:`Sender.attempt`.
 
         Returns False, and does nothing, if it must wait before it can be written or queued. Await
         :meth:`deliver` then.
         """
-        if request.may_be_compressed or self._sender.must_wait(request):
+        if send.state is COMPRESSING or self._sender.must_wait(send):
             return False
-        request.receiver = receiver
-        self._in_flight[request] = None
+        send.receiver = receiver
+        self._in_flight[send] = None
         try:
-            self._sender.attempt(request)
+            self._sender.attempt(send)
         except BaseException as error:
-            self._stop(request, error)
+            self._stop(send, error)
             raise
         return True
 
-    def cancel(self, request: SendRequest) -> None:
+    def cancel(self, send: Send) -> None:
         """Stop an awaited send. Its receiver gets no outcome. The message may be stored."""
-        if self.leave(request):
-            self._sender.cancel(request)
+        if send in self._in_flight:
+            self._cancel(send)
 
-    def _stop(self, request: SendRequest, error: BaseException) -> None:
+    def _stop(self, send: Send, error: BaseException) -> None:
         """Stop an awaited send that was cancelled, or that the sender has refused. Count the latter."""
-        if self.leave(request):
-            self._sender.cancel(request)
+        if send in self._in_flight:
+            self._cancel(send)
             if isinstance(error, RocketMQError):
-                self._sender.counters.send_failed(error, len(request.messages))
+                self._sender.counters.send_failed(error, len(send.request.messages))
 
     # Pipelined sends
 
-    def submit(self, request: SendRequest) -> Coroutine[Any, Any, OutcomeReceiver] | None:
-        """Send a request. ``request.receiver`` receives the outcome.
+    def submit(self, send: Send) -> Coroutine[Any, Any, OutcomeReceiver] | None:
+        """Send a request. ``send.receiver`` receives the outcome.
 
-        Await the coroutine that is returned, if any. It returns ``request.receiver``. This and the coroutine
+        Await the coroutine that is returned, if any. It returns ``send.receiver``. This and the coroutine
         raise as :meth:`Sender.attempt`.
         If cancelled while it waits, the request is not sent.
         """
         # Fast path: no coroutine if nothing must be awaited, saves 7 % of pipelined.
-        size = len(request.body)
-        if request.may_be_compressed or not self.admission.enter_nowait(size):
-            return self.wait_and_submit(request)
-        self._in_flight[request] = size
+        size = len(send.request.body)
+        if send.state is COMPRESSING or not self.admission.enter_nowait(size):
+            return self.wait_and_submit(send)
+        self._in_flight[send] = size
         try:
-            written = self._sender.attempt(request)
+            written = self._sender.attempt(send)
         except BaseException:
-            self.leave(request)
+            self._cancel(send)
             raise
-        return written if written is None else self._submitted(request, written)
+        return written if written is None else self._submitted(send, written)
 
-    async def wait_and_submit(self, request: SendRequest) -> OutcomeReceiver:
+    async def wait_and_submit(self, send: Send) -> OutcomeReceiver:
         """Wait for admission and send a request, as :meth:`submit`. Always a cancellation point."""
-        if not await self.enter(request):
-            return request.receiver
+        if not await self.enter(send):
+            return send.receiver
         try:
-            written = self._sender.attempt(request)
+            written = self._sender.attempt(send)
         except BaseException:
-            self.leave(request)
+            self._cancel(send)
             raise
-        return request.receiver if written is None else await self._submitted(request, written)
+        return send.receiver if written is None else await self._submitted(send, written)
 
-    async def _submitted(self, request: SendRequest, written: Awaitable[None]) -> OutcomeReceiver:
+    async def _submitted(self, send: Send, written: Awaitable[None]) -> OutcomeReceiver:
         try:
             await written
         except BaseException:
-            self.leave(request)
+            self._cancel(send)
             raise
-        return request.receiver
+        return send.receiver
 
-    async def enter(self, request: SendRequest) -> bool:
+    async def enter(self, send: Send) -> bool:
         """Wait for admission, and compress a large body. Raises ClosedError.
 
         Returns False if the producer was closed during the compression. Then the request has failed, and must
         not be sent. If cancelled, the request is not admitted.
         """
-        size = len(request.body)  # it may be compressed later
+        size = len(send.request.body)  # it may be compressed later
         await self.admission.enter(size)
-        self._in_flight[request] = size
-        if request.may_be_compressed:
+        self._in_flight[send] = size
+        if send.state is COMPRESSING:
             try:
-                await self._sender.compress(request)
+                await self._sender.compress(send)
             except BaseException:
-                self.leave(request)
+                self._cancel(send)
                 raise
-        return request in self._in_flight
+        return send in self._in_flight
 
     # Outcomes
 
-    def leave(self, request: SendRequest) -> bool:
-        """Remove a request, and release its space. Return False if it is not in flight."""
-        size = self._in_flight.pop(request, _MISSING)
+    def _cancel(self, send: Send) -> None:
+        """Remove a send that needs no further attempts."""
+        if self.leave(send):
+            self._sender.cancel(send)
+
+    def leave(self, send: Send) -> bool:
+        """Remove a send, and release its space. Return False if it is not in flight."""
+        size = self._in_flight.pop(send, _MISSING)
         if size == _MISSING:
             return False
-        request.is_done = True
         if size is not None:
             self.admission.leave(size)
         if self._flushing:
             self._finished.unpark_all()
         return True
 
-    def done(self, request: SendRequest, outcome: Outcome) -> None:
+    def done(self, send: Send, outcome: Outcome) -> None:
         """Take the outcome of a send: call its hooks in the background, and then :meth:`finish`."""
-        if request.context is None:
-            self.finish(request, outcome)
+        if send.state is DONE:
+            return  # abandoned when the producer was closed
+        if send.context is None:
+            self.finish(send, outcome)
         else:
-            start_soon(self._nursery, self._run_hooks, request.context, request, outcome)
+            send.answered(outcome)
+            start_soon(self._nursery, self._run_hooks, send.context, send, outcome)
 
-    async def _run_hooks(self, context: SendContext, request: SendRequest, outcome: Outcome) -> None:
+    async def _run_hooks(self, context: SendContext, send: Send, outcome: Outcome) -> None:
         error = outcome if isinstance(outcome, RocketMQError) else None
         context.results = () if isinstance(outcome, RocketMQError) else (send_result(outcome),)
         await self._hooks.after_send(context, error)
-        self.finish(request, outcome)
+        self.finish(send, outcome)
 
-    def finish(self, request: SendRequest, outcome: Outcome) -> None:
+    def finish(self, send: Send, outcome: Outcome) -> None:
         """Count a send, and pass its outcome to the receiver."""
-        if not (request.has_reply or self.leave(request)):
-            return  # abandoned when the producer was closed
-        counters, count = self._sender.counters, len(request.messages)
+        if send.has_reply and send in self._in_flight and not isinstance(outcome, RocketMQError):
+            send.answered(outcome)  # until the reply arrives
+        else:
+            self.leave(send)
+            if send.state is not DONE:  # else the reply came while the hooks ran
+                send.end()
+        counters, count = self._sender.counters, len(send.request.messages)
         if isinstance(outcome, RocketMQError):
-            is_sent_again = request.in_halves and is_sent_in_halves(outcome, count)
+            is_sent_again = send.in_halves and is_sent_in_halves(outcome, count)
             counters.send_failed(outcome, 0 if is_sent_again else count)
-            request.receiver._fail(outcome, self.failures)
+            send.receiver._fail(outcome, self.failures)
         else:
             counters.sent += count
-            request.receiver._succeed(outcome)
+            send.receiver._succeed(outcome)

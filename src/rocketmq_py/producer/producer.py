@@ -18,11 +18,11 @@ from rocketmq_py.message import Message, SendResult
 from rocketmq_py.names import check_topic
 from rocketmq_py.producer.batch import EncodedBatch, check_list
 from rocketmq_py.producer.batcher import Batcher
+from rocketmq_py.producer.destinations import Destination
 from rocketmq_py.producer.hooks import SendMode
 from rocketmq_py.producer.outcome import OutcomeReceiver
 from rocketmq_py.producer.pending import PendingSend
 from rocketmq_py.producer.requesting_producer import RequestingProducer
-from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.settings import ProducerOptions, ProducerSettings
 from rocketmq_py.producer.tracing import recall_record
 from rocketmq_py.property_names import MESSAGE_REGION
@@ -123,8 +123,8 @@ class Producer(RequestingProducer):
         if not self._hooks.all:
             return await self._pipeline.deliver(self._builder.build(message, queue, timeout, retries))
         async with self._hooks.around(self._context(SendMode.AWAITED, [message])) as context:
-            request = self._builder.build(context.messages[0], queue, timeout, retries, context)
-            context.results = (result := await self._pipeline.deliver(request),)
+            send = self._builder.build(context.messages[0], queue, timeout, retries, context)
+            context.results = (result := await self._pipeline.deliver(send),)
         return result
 
     async def submit(
@@ -215,9 +215,9 @@ class Producer(RequestingProducer):
         pending = PendingSend() if receiver is None else receiver
         if self._hooks.all or self._delay_relay is not None:
             return self._submit_with_hooks(pending, message, queue, timeout)
-        request = self._builder.build(message, queue, timeout, self._settings.retries)
-        request.receiver = pending
-        waiting = self._pipeline.submit(request)
+        send = self._builder.build(message, queue, timeout, self._settings.retries)
+        send.receiver = pending
+        waiting = self._pipeline.submit(send)
         return pending if waiting is None else waiting
 
     async def _submit_with_hooks(
@@ -228,13 +228,13 @@ class Producer(RequestingProducer):
             message = await self._delay_relay.redirect(message, queue)
         retries = self._settings.retries
         if not self._hooks.all:
-            request = self._builder.build(message, queue, timeout, retries)
-            request.receiver = pending
-            return await self._pipeline.wait_and_submit(request)
+            send = self._builder.build(message, queue, timeout, retries)
+            send.receiver = pending
+            return await self._pipeline.wait_and_submit(send)
         async with self._hooks.before(self._context(SendMode.PIPELINED, [message])) as context:
-            request = self._builder.build(context.messages[0], queue, timeout, retries, context)
-            request.receiver, request.context = pending, context
-            return await self._pipeline.wait_and_submit(request)
+            send = self._builder.build(context.messages[0], queue, timeout, retries, context)
+            send.receiver, send.context = pending, context
+            return await self._pipeline.wait_and_submit(send)
 
     async def flush(self) -> None:
         """Send the collected messages, and wait for the outcome of every pipelined send and every request.
@@ -264,8 +264,8 @@ class Producer(RequestingProducer):
             await self._sender.send_oneway(self._builder.build(message, queue, None, 0))
             return
         async with self._hooks.around(self._context(SendMode.ONEWAY, [message])) as context:
-            request = self._builder.build(context.messages[0], queue, None, 0, context)
-            await self._sender.send_oneway(request)
+            send = self._builder.build(context.messages[0], queue, None, 0, context)
+            await self._sender.send_oneway(send)
 
     async def send_batch(
         self,
@@ -307,7 +307,7 @@ class Producer(RequestingProducer):
         *,
         in_halves: bool = False,
     ) -> Sequence[SendResult]:
-        """Send a batch, with hooks. ``in_halves`` is that of SendRequest."""
+        """Send a batch, with hooks. ``in_halves`` is that of Send."""
         if not self._hooks.all:
             return await self._batch_sender.send(messages, queue, timeout, in_halves=in_halves)
         async with self._hooks.around(self._context(SendMode.AWAITED, messages)) as context:
@@ -346,8 +346,8 @@ class Producer(RequestingProducer):
                 f"the encoded batch has {len(batch.body)} bytes; max_message_size is "
                 f"{self._settings.max_message_size}"
             )
-        request = self._builder.build_batch(batch, queue, timeout, self._settings.retries)
-        return await self._pipeline.deliver(request)
+        send = self._builder.build_batch(batch, queue, timeout, self._settings.retries)
+        return await self._pipeline.deliver(send)
 
     async def recall(self, topic: str, recall_handle: str) -> str:
         """Recall a timed message before it is delivered. Brokers from 5.3.2 on. Java: ``recallMessage``.
@@ -402,10 +402,10 @@ class Producer(RequestingProducer):
         self._check_open()
         if self._hooks.all or self._delay_relay is not None:
             return None
-        request = self._builder.build(message, queue, timeout, self._settings.retries)
-        if not self._pipeline.start(request, receiver):
+        send = self._builder.build(message, queue, timeout, self._settings.retries)
+        if not self._pipeline.start(send, receiver):
             return None
-        return partial(self._pipeline.cancel, request)
+        return partial(self._pipeline.cancel, send)
 
 
 def accept(

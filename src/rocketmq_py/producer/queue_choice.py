@@ -12,11 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from rocketmq_py.client.routes import Route
-from rocketmq_py.errors import InvalidMessageError, RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.producer.destinations import select
 from rocketmq_py.producer.latency_faults import LatencyFaults
-from rocketmq_py.producer.send_request import SendRequest
+from rocketmq_py.producer.send import Send
 
 
 class QueueChoice:
@@ -30,31 +29,21 @@ class QueueChoice:
     def __init__(self, faults: LatencyFaults | None, rng: random.Random) -> None:
         self._round_robin = RoundRobin(rng) if faults is None else FaultAwareRoundRobin(faults, rng)
 
-    def choose(self, route: Route, request: SendRequest) -> MessageQueue:
-        """Return the queue for the next attempt of a request.
+    def choose(self, route: Route, send: Send) -> MessageQueue:
+        """Return the queue for the next attempt of a send.
 
         A selector is called once. Later attempts use the same queue.
 
         Raises:
             NoQueueError: the topic has no queue to write to.
-            InvalidMessageError: the selector returned something else than a queue of the topic, or raised in
-                the background.
-            Exception: any exception of the selector, in the foreground.
+            InvalidMessageError: the selector returned something else than a queue of the topic.
+            Exception: any exception of the selector.
         """
-        if request.fixed_queue is not None:
-            return request.fixed_queue
-        if request.selector is None:
-            return self._round_robin.choose(route, request.failed_broker)
-        queues = route.queues_to_write()
-        try:
-            queue = select(request.selector, queues, request.messages[0])
-        except RocketMQError:
-            raise
-        except Exception as error:
-            if not request.in_background:
-                raise
-            raise InvalidMessageError(f"the queue selector raised {error!r}") from error
-        request.fixed_queue = queue
+        if send.fixed_queue is not None:
+            return send.fixed_queue
+        if send.selector is None:
+            return self._round_robin.choose(route, send.failed_broker)
+        queue = send.fixed_queue = select(send.selector, route.queues_to_write(), send.request.messages[0])
         return queue
 
     def counter(self, topic: str) -> itertools.count[int]:

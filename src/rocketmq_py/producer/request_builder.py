@@ -1,4 +1,4 @@
-"""Builds the requests for messages: validates and encodes them before anything is sent."""
+"""Makes the sends of messages: validates and encodes them before anything is sent."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from functools import lru_cache
 
 from rocketmq_py.arguments import Duration, check_timeout
 from rocketmq_py.client.core import ClientCore
-from rocketmq_py.client.features import LITE_TOPICS, TIMED_MESSAGES
+from rocketmq_py.client.features import LITE_TOPICS, TIMED_MESSAGES, Feature
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
 from rocketmq_py.message import Message
 from rocketmq_py.producer.batch import EncodedBatch
-from rocketmq_py.producer.destinations import destination_of, key_of_batch, key_of_hash
+from rocketmq_py.producer.destinations import Destination, destination_of, key_of_batch, key_of_hash
+from rocketmq_py.producer.encoded_request import EncodedRequest
 from rocketmq_py.producer.hooks import SendContext
-from rocketmq_py.producer.send_request import Destination, SendRequest
+from rocketmq_py.producer.send import Send
 from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.property_names import INSTANCE_ID, SHARDING_KEY, START_DELIVER_TIME
 from rocketmq_py.protocol.send_request import (
@@ -42,7 +43,7 @@ def sends_start_deliver_time(config: ProducerSettings, client: ClientCore) -> bo
 
 
 class RequestBuilder:
-    """Builds the requests of a producer.
+    """Makes the sends of a producer.
 
     Args:
         client: provides ids, the time, and the namespace.
@@ -69,9 +70,9 @@ class RequestBuilder:
         code: int = RequestCode.SEND_MESSAGE_V2,
         system_flag: int = 0,
         system_properties: Mapping[str, str] = _NO_PROPERTIES,
-        now_ms: int = 0,
-    ) -> SendRequest:
-        """Build the request for a message.
+        needs: Feature | None = None,
+    ) -> Send:
+        """Make the send of a message.
 
         Args:
             message: the message.
@@ -82,7 +83,7 @@ class RequestBuilder:
             code: the request code.
             system_flag: RocketMQ's own bits.
             system_properties: RocketMQ's own properties.
-            now_ms: the current time, epoch milliseconds. 0 asks the client.
+            needs: the feature that the broker must have. Lite topics and timed messages need newer brokers.
 
         Raises:
             InvalidMessageError: the message is not valid.
@@ -102,7 +103,7 @@ class RequestBuilder:
             )
         if self._namespace:
             system_properties = {**system_properties, INSTANCE_ID: self._namespace}
-        now_ms = now_ms or client.now_ms()
+        now_ms = client.now_ms()
         has_start_time = not message.is_bare and START_DELIVER_TIME in message.properties
         if queue is not None or not message.is_bare:
             if self._sends_start_time and message.is_timed and not has_start_time:
@@ -112,27 +113,30 @@ class RequestBuilder:
             if (key := key_of_hash(queue, message)) is not None:
                 system_properties = {**system_properties, SHARDING_KEY: key}
         unique_id = client.unique_ids.next(now_ms)
-        request = SendRequest(
-            config,
-            self._header_builder(message.topic, code),
-            (message,),
-            body,
-            encode_message_properties(message, unique_id, system_properties),
-            unique_id,
-            now_ms,
+        if not message.is_bare and (message.lite_topic or (message.is_timed and not has_start_time)):
+            needs = LITE_TOPICS if message.lite_topic else TIMED_MESSAGES
+        send = Send(
+            EncodedRequest(
+                self._header_builder(message.topic, code),
+                (message,),
+                message.topic,
+                unique_id,
+                encode_message_properties(message, unique_id, system_properties),
+                body,
+                now_ms,
+                message.flag,
+                system_flag,
+            ),
             config.send_timeout if timeout is None else timeout,
+            config.try_timeout,
             retries,
             queue,
-            system_flag,
+            needs,
+            is_large=len(body) >= self._compress_over,
         )
-        if not message.is_bare and (message.lite_topic or (message.is_timed and not has_start_time)):
-            request.wants_heartbeat = True
-            request.needs = LITE_TOPICS if message.lite_topic else TIMED_MESSAGES
-        if len(body) >= self._compress_over:
-            request.may_be_compressed = True
         if context is not None:
-            context.requests.append(request)
-        return request
+            context.requests.append(send)
+        return send
 
     def build_batch(
         self,
@@ -141,25 +145,30 @@ class RequestBuilder:
         timeout: Duration | None,
         retries: int,
         context: SendContext | None = None,
-    ) -> SendRequest:
-        """Build the request for a batch. The arguments are those of :meth:`build`."""
+    ) -> Send:
+        """Make the send of a batch. The arguments are those of :meth:`build`."""
         config, client = self._config, self._client
         timeout = check_timeout(timeout)
-        request = SendRequest(
-            config,
-            self._header_builder(batch.topic, RequestCode.SEND_BATCH_MESSAGE),
-            batch.messages,
-            batch.body,
-            batch_properties(batch.wait_store_ok, key_of_batch(batch.messages)),
-            ",".join(batch.unique_ids),
-            client.now_ms(),
+        send = Send(
+            EncodedRequest(
+                self._header_builder(batch.topic, RequestCode.SEND_BATCH_MESSAGE),
+                batch.messages,
+                batch.topic,
+                ",".join(batch.unique_ids),
+                batch_properties(batch.wait_store_ok, key_of_batch(batch.messages)),
+                batch.body,
+                client.now_ms(),
+                0,
+                0,
+            ),
             config.send_timeout if timeout is None else timeout,
+            config.try_timeout,
             retries,
             queue,
         )
         if context is not None:
-            context.requests.append(request)
-        return request
+            context.requests.append(send)
+        return send
 
     def _new_header_builder(self, topic: str, code: int) -> SendRequestBuilder:
         return SendRequestBuilder(

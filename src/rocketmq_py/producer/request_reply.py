@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 import trio
 
 from rocketmq_py.client.core import ClientCore
-from rocketmq_py.client.features import REPLIES
 from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.client.proxies import unsupported_by_proxy
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -20,7 +19,8 @@ from rocketmq_py.producer.closing import Closing
 from rocketmq_py.producer.outcome import FailureLog, closed_error, send_result
 from rocketmq_py.producer.pending import PendingReply
 from rocketmq_py.producer.pipeline import Pipeline
-from rocketmq_py.producer.send_request import SendRequest
+from rocketmq_py.producer.send import Send
+from rocketmq_py.producer.send_states import ANSWERED
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.properties import NO_PROPERTIES
 from rocketmq_py.property_names import (
@@ -49,18 +49,18 @@ class _Waiting:
     ``tick`` and ``expire`` are for Deadlines.
     """
 
-    __slots__ = ("_replies", "pending", "request", "tick")
+    __slots__ = ("_replies", "pending", "send", "tick")
 
-    def __init__(self, replies: PendingReplies, pending: PendingReply, request: SendRequest) -> None:
+    def __init__(self, replies: PendingReplies, pending: PendingReply, send: Send) -> None:
         self._replies = replies
         self.pending = pending
-        self.request = request
+        self.send = send
         self.tick = 0
 
     def expire(self) -> None:
         """Fail: no reply came in time."""
-        error = ReplyTimeoutError(self.request.topic, self.request.send_timeout, self.pending.sent)
-        if self.pending.sent is None and not self.request.may_have_arrived:
+        error = ReplyTimeoutError(self.send.request.topic, self.send.timeout, self.pending.sent)
+        if self.pending.sent is None and not self.send.may_have_arrived:
             error.delivery = Delivery.NOT_SENT
         self._replies._finish(self.pending, error)
 
@@ -113,10 +113,10 @@ class PendingReplies:
             self._stop_serving()
             self._stop_serving = None
         for waiting in list(self._waiting.values()):
-            error = closed_error(may_be_stored=waiting.request.may_have_arrived)
+            error = closed_error(may_be_stored=waiting.send.may_have_arrived)
             if waiting.pending.sent is None:  # others count as sent
                 self._sender.counters.send_failed(error)
-                closing.add(waiting.request.topic, error)
+                closing.add(waiting.send.request.topic, error)
             self._finish(waiting.pending, error)
 
     def new_pending(self) -> PendingReply:
@@ -132,30 +132,29 @@ class PendingReplies:
             TTL: str(round(min(timeout, _MAX_TTL) * 1000)),
         }
 
-    async def submit(self, request: SendRequest, pending: PendingReply) -> None:
+    async def submit(self, send: Send, pending: PendingReply) -> None:
         """Send a request. ``pending`` receives the reply or the error.
 
         Raises as :meth:`Sender.attempt`. If cancelled, the request is not sent.
         """
-        request.receiver = pending
-        if not await self._pipeline.enter(request):
+        send.receiver = pending
+        if not await self._pipeline.enter(send):
             return
-        request.start_attempt(trio.current_time())
-        request.receiver = waiting = _Waiting(self, pending, request)
-        request.has_reply = True
+        send.deadline = trio.current_time() + send.timeout
+        send.receiver = waiting = _Waiting(self, pending, send)
+        send.has_reply = True
         self._waiting[pending.correlation_id] = waiting
-        self._deadlines.add(waiting, request.send_deadline)
-        request.wants_heartbeat = True
-        request.needs = request.needs or REPLIES  # other features need newer brokers than this one
+        self._deadlines.add(waiting, send.deadline)
         self._client.heartbeats.expect_replies()
         try:
             # Any broker of the routes may have to deliver the reply, so all must know this client.
-            if self._client.routes.get_nowait(request.topic) and self._broker_addresses() <= self._known_to:
-                written = self._sender.attempt(request)
+            is_routed = self._client.routes.get_nowait(send.request.topic) is not None
+            if is_routed and self._broker_addresses() <= self._known_to:
+                written = self._sender.attempt(send)
                 if written is not None:
                     await written
             else:
-                start_soon(self._nursery, self._submit_after_heartbeats, request)
+                start_soon(self._nursery, self._send_after_heartbeats, send)
         except BaseException:
             self.forget(pending)
             raise
@@ -165,30 +164,29 @@ class PendingReplies:
         waiting = self._waiting.pop(pending.correlation_id, None)
         if waiting is not None:
             self._deadlines.remove(waiting)
-            self._pipeline.leave(waiting.request)
+            self._pipeline.leave(waiting.send)
+            if waiting.send.state is ANSWERED:  # otherwise the outcome of the send is still to come
+                waiting.send.end()
 
     def _broker_addresses(self) -> frozenset[str]:
         brokers = self._client.routes.brokers().values()
         return frozenset([address for by_id in brokers for address in by_id.values()])
 
-    async def _submit_after_heartbeats(self, request: SendRequest) -> None:
-        request.in_background = True
+    async def _send_after_heartbeats(self, send: Send) -> None:
         try:
-            await self._send_heartbeats(request)
+            await self._send_heartbeats(send)
             self._refuse_proxies()
-            written = self._sender.attempt(request)
-            if written is not None:
-                await written
+            await self._sender.attempt_in_background(send)
         except RocketMQError as error:
-            self._pipeline.done(request, error)
+            self._pipeline.done(send, error)
 
-    async def _send_heartbeats(self, request: SendRequest) -> None:
+    async def _send_heartbeats(self, send: Send) -> None:
         """Send a heartbeat to all brokers of the routes, unless they know this client.
 
         An unreachable broker costs at most half of the request's time, and only once.
         """
-        with trio.move_on_after(request.remaining / 2), suppress(RocketMQError):
-            await self._client.routes.get(request.topic, for_sending=True)
+        with trio.move_on_after(send.remaining / 2), suppress(RocketMQError):
+            await self._client.routes.get(send.request.topic, for_sending=True)
             async with self._heartbeat_lock:
                 addresses = self._broker_addresses()
                 if not addresses <= self._known_to:

@@ -7,15 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rocketmq_py.arguments import Duration, check_instance, check_timeout
+from rocketmq_py.client.features import REPLIES
 from rocketmq_py.client.proxies import raise_if_proxy
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import UnsupportedByBrokerError
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.producer.base_producer import BaseProducer
+from rocketmq_py.producer.destinations import Destination
 from rocketmq_py.producer.hooks import SendMode
 from rocketmq_py.producer.pending import PendingReply
 from rocketmq_py.producer.request_reply import reply_to
-from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.properties import NO_PROPERTIES
 
 if TYPE_CHECKING:
@@ -76,15 +77,23 @@ class RequestingProducer(BaseProducer):
         timeout = self._settings.send_timeout if timeout is None else timeout
         retries, properties = self._settings.retries, self._replies.properties(pending, timeout)
         if not self._hooks.all:
-            request = self._builder.build(message, queue, timeout, retries, system_properties=properties)
-            await self._replies.submit(request, pending)
+            send = self._builder.build(
+                message, queue, timeout, retries, system_properties=properties, needs=REPLIES
+            )
+            await self._replies.submit(send, pending)
             return pending
         async with self._hooks.before(self._context(SendMode.PIPELINED, [message])) as context:
-            request = self._builder.build(
-                context.messages[0], queue, timeout, retries, context, system_properties=properties
+            send = self._builder.build(
+                context.messages[0],
+                queue,
+                timeout,
+                retries,
+                context,
+                system_properties=properties,
+                needs=REPLIES,
             )
-            request.context = context
-            await self._replies.submit(request, pending)
+            send.context = context
+            await self._replies.submit(send, pending)
         return pending
 
     async def reply(

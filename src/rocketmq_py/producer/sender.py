@@ -27,7 +27,15 @@ from rocketmq_py.producer.latency_faults import LatencyFaults
 from rocketmq_py.producer.meter import SendMeter
 from rocketmq_py.producer.outcome import Outcome, closed_error
 from rocketmq_py.producer.request_router import RequestRouter
-from rocketmq_py.producer.send_request import SendRequest
+from rocketmq_py.producer.send import Attempt, Send
+from rocketmq_py.producer.send_states import (
+    COMPRESSING,
+    DONE,
+    READY,
+    WAITING_FOR_CONNECTION,
+    WAITING_FOR_ROUTE,
+    WRITTEN,
+)
 from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.producer.statistics import Counters
 from rocketmq_py.producer.waiting_requests import WaitingRequests
@@ -66,8 +74,8 @@ class Sender:
         self.router: RequestRouter = RequestRouter(client, self.faults, rng)
         self._queues = WaitingRequests(self.router, self)
         # Fast path: one bound method for all requests, saves 5 % of pipelined.
-        self.on_answer: Callable[[SendRequest, Answer | SendAnswer, float], None] = self._answered
-        self.on_done: Callable[[SendRequest, Outcome], None]
+        self.on_answer: Callable[[Attempt, Answer | SendAnswer, float], None] = self._answered
+        self.on_done: Callable[[Send, Outcome], None]
         self._nursery: trio.Nursery | None = None
         self._stop_listening: Callable[[], None] | None = None
 
@@ -92,7 +100,7 @@ class Sender:
 
     # Attempts
 
-    def attempt(self, request: SendRequest) -> Awaitable[None] | None:
+    def attempt(self, send: Send) -> Awaitable[None] | None:
         """Start the next attempt of a send. ``on_done`` receives the outcome of its last attempt.
 
         If the request must wait for a connection, for space in its buffer, or for a heartbeat, it is queued
@@ -106,190 +114,219 @@ class Sender:
         """
         if self._nursery is None:
             raise closed_error()
-        request.start_attempt(trio.current_time())
-        request.on_answer = self.on_answer
-        route = self._client.routes.get_nowait(request.topic)
+        attempt = send.start_attempt(trio.current_time())
+        route = self._client.routes.get_nowait(send.request.topic)
         if route is None:
-            return self._attempt_when_routed(request)
+            send.enter(WAITING_FOR_ROUTE)
+            return self._attempt_when_routed(send)
         try:
-            connection = self.router.choose_queue(request, route)
+            connection = self.router.choose_queue(attempt, route)
             if (
                 connection is not None
                 and connection.writer.has_space
-                and not (self._queues.by_broker and _broker_of(request) in self._queues.by_broker)
+                and not (self._queues.by_broker and _broker_of(attempt) in self._queues.by_broker)
             ):
-                return self.write(request, connection)
-            self._queues.add(request, self._nursery)
+                return self.write(attempt, connection)
+            send.enter(WAITING_FOR_CONNECTION)
+            self._queues.add(attempt, self._nursery)
         except (ClosedError, InvalidMessageError):
             raise
         except RocketMQError as error:
-            self.attempt_failed(request, error)
+            self.attempt_failed(send, error)
         return None
 
-    def must_wait(self, request: SendRequest) -> bool:
+    def must_wait(self, send: Send) -> bool:
         """Whether :meth:`attempt` would return an awaitable."""
-        return self._client.routes.get_nowait(request.topic) is None or bool(self._client.rpc_hooks.all)
+        topic = send.request.topic
+        return self._client.routes.get_nowait(topic) is None or bool(self._client.rpc_hooks.all)
 
-    async def _attempt_when_routed(self, request: SendRequest) -> None:
+    async def _attempt_when_routed(self, send: Send) -> None:
         try:
-            await self.router.wait_for_route(request)
+            await self.router.wait_for_route(send)
         except RocketMQError as error:
-            self.attempt_failed(request, error)
+            self.attempt_failed(send, error)
             return
-        if request.is_done:
+        if send.state is DONE:
             return  # the producer was closed meanwhile
-        written = self.attempt(request)
+        send.enter(READY)
+        written = self.attempt(send)
         if written is not None:
             await written
 
-    def write(self, request: SendRequest, connection: Connection) -> Awaitable[None] | None:
-        """Write a request. With RPC hooks, return an awaitable that writes it."""
-        request.address, request.is_written = connection.address, True
+    async def attempt_in_background(self, send: Send) -> None:
+        """Start the next attempt of a send in a task of its own. Raises ClosedError and InvalidMessageError.
+
+        An exception of a queue selector becomes an InvalidMessageError.
+        """
+        try:
+            written = self.attempt(send)
+            if written is not None:
+                await written
+        except RocketMQError:
+            raise
+        except Exception as error:
+            if send.selector is None:
+                raise
+            raise InvalidMessageError(f"the queue selector raised {error!r}") from error
+
+    def write(self, attempt: Attempt, connection: Connection) -> Awaitable[None] | None:
+        """Write the request of an attempt. With RPC hooks, return an awaitable that writes it."""
+        attempt.on_answer = self.on_answer
+        attempt.connection = connection
+        attempt.send.enter(WRITTEN)
         if connection.hooks.all:
-            return self._write_with_hooks(request, connection)
-        connection.carry(request)
-        request.is_carried = True
+            return self._write_with_hooks(attempt, connection)
+        connection.carry(attempt)
+        attempt.is_carried = True
         return None
 
-    async def _write_with_hooks(self, request: SendRequest, connection: Connection) -> None:
+    async def _write_with_hooks(self, attempt: Attempt, connection: Connection) -> None:
         try:
             await connection.submit_with_hooks(
-                request.code,
-                request.fields,
-                request.body,
-                deadline=request.deadline,
-                timeout=request.timeout,
-                on_answer=lambda answer: self._answered(request, answer, trio.current_time()),
+                attempt.code,
+                attempt.fields,
+                attempt.body,
+                deadline=attempt.deadline,
+                timeout=attempt.timeout,
+                on_answer=lambda answer: self._answered(attempt, answer, trio.current_time()),
             )
         except (ClosedError, InvalidMessageError):
             raise
         except RocketMQError as error:
-            self.attempt_failed(request, error)
+            self.attempt_failed(attempt.send, error)
 
-    def _answered(self, request: SendRequest, answer: Answer | SendAnswer, received_at: float) -> None:
-        if request.is_done:
+    def _answered(self, attempt: Attempt, answer: Answer | SendAnswer, received_at: float) -> None:
+        send = attempt.send
+        if send.state is DONE:
             return  # cancelled after RPC hooks were called
         if isinstance(answer, RocketMQError):
-            self.attempt_failed(request, answer)
+            self.attempt_failed(send, answer)
             return
         try:
-            stored = request.read_answer(answer)
+            stored = attempt.read_answer(answer)
         except RocketMQError as error:
-            self.attempt_failed(request, error)
+            self.attempt_failed(send, error)
             return
-        self._succeeded(request, received_at)
-        self.on_done(request, stored)
+        self._succeeded(attempt, received_at)
+        self.on_done(send, stored)
 
-    def attempt_failed(self, request: SendRequest, error: RocketMQError) -> None:
+    def attempt_failed(self, send: Send, error: RocketMQError) -> None:
         """Start a task that backs off and makes the next attempt, or reports the error."""
         if self._nursery is None:
-            self.on_done(request, error)
-        elif not request.is_done:
-            start_soon(self._nursery, self._retry, request, error)
+            self.on_done(send, error)
+        elif send.state is not DONE:
+            send.attempt_failed(error)
+            start_soon(self._nursery, self._retry, send, error)
 
-    async def _retry(self, request: SendRequest, error: RocketMQError) -> None:
-        if request.is_done:
+    async def _retry(self, send: Send, error: RocketMQError) -> None:
+        if send.state is DONE:
             return  # cancelled before this task has started
-        request.in_background = True
-        with trio.CancelScope() as request.scope:
-            while await self._may_retry(request, error):
+        with trio.CancelScope() as send.scope:
+            while await self._may_retry(send, error):
+                send.enter(READY)
                 try:
-                    written = self.attempt(request)
-                    if written is not None:
-                        await written
+                    await self.attempt_in_background(send)
                 except RocketMQError as next_error:
                     error = next_error
+                    send.attempt_failed(error)
                 else:
                     return
-            self.on_done(request, error)
+            self.on_done(send, error)
 
-    def cancel(self, request: SendRequest) -> None:
+    def cancel(self, send: Send) -> None:
         """Make no further attempt, and ignore the answer of the current one. ``on_done`` is not called."""
-        request.is_done = True
-        if request.scope is not None:
-            request.scope.cancel()
-        if request.is_carried:
-            request.forget()
+        if send.scope is not None:
+            send.scope.cancel()
+        attempt = send.attempt
+        if send.state is WRITTEN and attempt is not None and attempt.is_carried:
+            attempt.forget()
+        send.enter(DONE)
 
-    async def compress(self, request: SendRequest) -> None:
+    async def compress(self, send: Send) -> None:
         """Compress the body. If cancelled, the request is unchanged."""
-        compression = self._config.compression
+        compression, request = self._config.compression, send.request
         assert compression is not None
         if len(request.body) < _OFFLOAD_SIZE:
-            request.set_compressed(*compress_body(compression, request.body))
+            compressed = compress_body(compression, request.body)
         else:
-            request.set_compressed(*await trio.to_thread.run_sync(compress_body, compression, request.body))
+            compressed = await trio.to_thread.run_sync(compress_body, compression, request.body)
+        send.request = request.compressed(*compressed)
+        if send.state is not DONE:  # the producer was closed meanwhile
+            send.enter(READY)
 
     # Oneway sends
 
-    async def send_oneway(self, request: SendRequest) -> None:
+    async def send_oneway(self, send: Send) -> None:
         """Write a request to a connection. There is one attempt, and no answer.
 
         Raises as ``Producer.send`` for errors before the write. If cancelled, the request is not sent.
         """
-        if request.may_be_compressed:
-            await self.compress(request)
+        if send.state is COMPRESSING:
+            await self.compress(send)
         try:
-            request.start_attempt(trio.current_time())
-            connection = await self.router.route(request)
+            attempt, connection = await self.router.route(send)
             if connection.has_space:
                 await trio.lowlevel.checkpoint()
             else:
-                await self._wait_for_space(request, connection)
-            request.address, request.is_written = connection.address, True
-            await connection.oneway(request.code, request.fields, request.body)
+                await self._wait_for_space(attempt, connection)
+            attempt.connection = connection
+            send.enter(WRITTEN)
+            await connection.oneway(attempt.code, attempt.fields, attempt.body)
         except RocketMQError as error:
-            self.counters.send_failed(error, len(request.messages))
+            self.counters.send_failed(error, len(send.request.messages))
             raise
-        self.counters.oneway += len(request.messages)
+        send.end()
+        self.counters.oneway += len(send.request.messages)
 
-    async def _wait_for_space(self, request: SendRequest, connection: Connection) -> None:
-        with trio.move_on_at(request.deadline) as scope:
+    async def _wait_for_space(self, attempt: Attempt, connection: Connection) -> None:
+        with trio.move_on_at(attempt.deadline) as scope:
             await connection.wait_for_space()
         if scope.cancelled_caught:
-            seconds = request.deadline - request.started
+            seconds = attempt.deadline - attempt.started
             raise RequestTimeoutError(connection.address, seconds, Delivery.NOT_SENT)
 
     # Latency faults and retry decisions
 
-    def _succeeded(self, request: SendRequest, received_at: float) -> None:
-        seconds = received_at - request.started
+    def _succeeded(self, attempt: Attempt, received_at: float) -> None:
+        seconds = received_at - attempt.started
         self.counters.answered(seconds)
         self.counters.last_result = received_at
         if self.meter is not None:
-            self.meter.answered(request.topic, seconds)
+            self.meter.answered(attempt.send.request.topic, seconds)
         faults = self.faults
         if faults is not None and not (faults.all_clear and seconds < faults.tolerated):
-            faults.record(_broker_of(request), seconds)
+            faults.record(_broker_of(attempt), seconds)
 
-    async def _may_retry(self, request: SendRequest, error: RocketMQError) -> bool:
+    async def _may_retry(self, send: Send, error: RocketMQError) -> bool:
         """Record a failure, back off if needed, and return whether another attempt is allowed."""
+        attempt, topic = send.attempt, send.request.topic
+        assert attempt is not None
         if self.meter is not None:
-            self.meter.failed(request.topic, error, trio.current_time() - request.started)
+            self.meter.failed(topic, error, trio.current_time() - attempt.started)
         if error.invalidates_route:
-            self._client.routes.invalidate(request.topic)
+            self._client.routes.invalidate(topic)
         is_limited = isinstance(error, FlowControlError)
         if is_limited:
             self.counters.throttled += 1
         # The limit is that of the instance: other brokers are not better.
         is_fault = error.retriable and not is_limited and not error.queue_gone
-        if is_fault and self.faults is not None and request.queue is not None:
-            self.faults.failed(request.queue.broker_name, reachable=isinstance(error, BrokerError))
-        back_off = request.attempt_failed(error)
-        if back_off is None:
+        if is_fault and self.faults is not None and attempt.queue is not None:
+            self.faults.failed(attempt.queue.broker_name, reachable=isinstance(error, BrokerError))
+        seconds = send.back_off(error)
+        if seconds is None:
             return False
-        has_other_broker = self.router.has_other_broker(request)
+        has_other_broker = self.router.has_other_broker(send)
         is_outdated = isinstance(error, BrokerError) and error.invalidates_route
         if error.queue_gone or (is_outdated and not has_other_broker):
             # Without another broker, the same one would refuse again. Other queues may be gone, too.
-            await self.router.refresh_route(request)
+            await self.router.refresh_route(send)
         if isinstance(error, BrokerBusyError) or not (error.queue_gone or has_other_broker):
-            await trio.sleep(back_off)
+            await trio.sleep(seconds)
         if has_other_broker or not error.not_reached:  # otherwise it has only waited
             self.counters.retried += 1
-        return not request.is_done  # it may have been cancelled at the end of the back-off
+        return send.state is not DONE  # it may have been cancelled at the end of the back-off
 
 
-def _broker_of(request: SendRequest) -> str:
-    assert request.queue is not None
-    return request.queue.broker_name
+def _broker_of(attempt: Attempt) -> str:
+    assert attempt.queue is not None
+    return attempt.queue.broker_name

@@ -21,9 +21,9 @@ from rocketmq_py.errors import BrokerError, InvalidMessageError, RocketMQError, 
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message, SendStatus
 from rocketmq_py.names import DEFAULT_TOPIC
+from rocketmq_py.producer.destinations import Destination
 from rocketmq_py.producer.hooks import SendMode
 from rocketmq_py.producer.producer import Producer
-from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.transaction_checker import TransactionCheck, TransactionChecker, call_for_state
 from rocketmq_py.producer.transaction_reports import TransactionReporter
 from rocketmq_py.producer.transaction_settings import TransactionOptions, TransactionSettings
@@ -287,7 +287,7 @@ class TransactionProducer(Producer):
                 raise InvalidMessageError("a message in a transaction cannot be delayed")
             if message.lite_topic:
                 raise InvalidMessageError("a message in a transaction cannot have a lite topic")
-            request = self._builder.build(
+            send = self._builder.build(
                 message,
                 queue,
                 timeout,
@@ -295,10 +295,9 @@ class TransactionProducer(Producer):
                 context,
                 system_flag=TRANSACTION_PREPARED_FLAG,
                 system_properties=properties,
+                needs=TRANSACTIONS,
             )
-            request.wants_heartbeat = True  # brokers check back only with producers that they know
-            request.needs = TRANSACTIONS
-            result = await self._pipeline.deliver(request)
+            result = await self._pipeline.deliver(send)
             context.results = (result,)
         return Transaction(message, result, HalfMessage.sent(message, result))
 
