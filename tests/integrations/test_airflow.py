@@ -81,6 +81,8 @@ def test_connections_become_client_arguments() -> None:
     assert client_arguments(Connection(" http://mq/ ", 7)) == ("http://mq:7", {})
     assert client_arguments(Connection("https://a/;http://b:1")) == ("https://a:9876;http://b:1", {})
     assert client_arguments(Connection("http://a/nsaddr")) == ("http://a/nsaddr", {})
+    with pytest.raises(ConfigurationError, match="is in lower case"):
+        client_arguments(Connection("a; http://mq_inst_1_b.example"))
     extra = {"namespace": "team", "security_token": "t", "tls": True, "ca_file": "", "request_timeout": 2.0}
     address, options = client_arguments(Connection("a", None, "key", "secret", extra))
     credentials = options.pop("credentials")

@@ -93,7 +93,7 @@ def _flag(value: Any) -> Any:
 
 def _check_instance(host: str) -> None:
     """Raise ConfigurationError for a host whose namespace has lost its capitals."""
-    if _INSTANCE_IN_LOWER_CASE.match(host):
+    if any(_INSTANCE_IN_LOWER_CASE.match(one) for one in split_endpoints(host)):
         raise ConfigurationError(
             f"the host {host} is in lower case, so its namespace MQ_INST_… is not known: Airflow changes the "
             "host in the URI of a connection. Quote the endpoint with its scheme "
@@ -115,7 +115,7 @@ def client_arguments(connection: Any) -> tuple[str, ClientOptions]:
         options["tls"] = TLS(ca_file=ca_file or None)
     host = connection.host or "127.0.0.1"
     if "namespace" not in extra:
-        _check_instance(host.strip())
+        _check_instance(host)
     if is_url(host):
         return host, options
     if ";" not in host and connection.port:
