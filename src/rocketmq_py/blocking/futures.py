@@ -41,27 +41,19 @@ class ThreadFuture(Future[Result]):
     ``concurrent.futures.Future`` guards its state with a lock. A thread may hold it while a signal handler
     or a finalizer runs in it, an interruption may leave it locked, and a forked child may inherit it locked.
     So all methods use ``_outcome``, which needs no lock. Only ``wait()`` and ``as_completed()`` use the state
-    of the base class. They hash a future first, and only then is that state made. It gets the outcome in a
-    thread that runs no callbacks, since a callback may wait for other futures.
-
-    Fast path: no state of the base class for most futures saves 30 % of the CPU of a pipelined send.
+    of the base class. It gets the outcome in a thread for which nothing else waits.
 
     Args:
         thread: the trio thread.
         callback_runner: calls the callbacks.
-
-    Attributes:
-        has_base_state: whether the state of the base class is made.
     """
 
     _outcome: Any = None  # None while it is pending; a result, a _Failed, or _CANCELLED
     _wakes: deque[Callable[[], object]] | None = None  # wakes up the threads that wait
     _callbacks: deque[Callable[[Future[Result]], object]] | None = None
-    has_base_state: bool = False
-    _is_base_done = False  # the base class has the outcome, too
 
     def __init__(self, thread: TrioThread, callback_runner: CallbackRunner) -> None:
-        # Not super().__init__(): __hash__ does that.
+        super().__init__()
         self._thread = thread
         self._callback_runner = callback_runner
         # cancel() acquires it, or claim().
@@ -109,8 +101,7 @@ class ThreadFuture(Future[Result]):
             if self._claim_lock.acquire(blocking=False):
                 self._outcome = _CANCELLED
                 self._wake()
-                if self.has_base_state:
-                    self.set_base_outcome()
+                self.set_base_outcome()
                 self.run_callbacks()
         return self.cancelled()
 
@@ -129,15 +120,7 @@ class ThreadFuture(Future[Result]):
             self._callback_runner.callback_thread.post(self.run_callbacks)
 
     def __hash__(self) -> int:
-        self._check_not_inherited()
-        if not self.has_base_state:
-            base: Future[Result] = Future()
-            # Attribute by attribute: a signal handler, or another thread, may do the same in between.
-            for name, value in vars(base).items():
-                self.__dict__.setdefault(name, value)
-            self.has_base_state = True
-        if self._outcome is not None and not self._is_base_done:
-            self.set_base_outcome()
+        self._check_not_inherited()  # wait() and as_completed() hash a future, and would wait for ever
         return super().__hash__()
 
     def _wait(self, timeout: float | None) -> Any:
@@ -203,14 +186,18 @@ class ThreadFuture(Future[Result]):
         self._outcome = outcome
         if self._wakes is not None:
             self._thread.before_wait(self._wake)
-        if self._callbacks is not None or self.has_base_state:
-            self._callback_runner.add(self)
+        self._callback_runner.add(self)
 
     def _fail(self, error: BaseException) -> None:
         """Set the error."""
         self.finish(_Failed(error))
 
     # In a thread of the CallbackRunner, or in the thread that cancels
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether callbacks wait for the outcome."""
+        return bool(self._callbacks)
 
     def run_callbacks(self) -> None:
         """Call the callbacks. It may be called again."""
@@ -227,7 +214,6 @@ class ThreadFuture(Future[Result]):
                 self.set_exception(outcome.error)
             else:
                 self.set_result(outcome)  # a cancelled one is done for wait(), too
-        self._is_base_done = True
 
     def _call(self, fn: Callable[[Future[Result]], object]) -> None:
         try:
@@ -256,17 +242,17 @@ class CallbackRunner:
         thread.at_end.append(self.flush)
 
     def add(self, future: ThreadFuture[Any]) -> None:
-        """Call the callbacks of a future, and set the state of its base class, soon (in the trio thread)."""
+        """Set the state of the base class of a future, and call its callbacks, soon (in the trio thread)."""
         if not self._batch:
             self._trio_thread.before_wait(self._hand_over)
         self._batch.append(future)
 
     def _hand_over(self) -> None:
         batch, self._batch = self._batch, []
-        with_state = [future for future in batch if future.has_base_state]
-        if with_state:
-            self._state_thread.post(partial(_set_base_outcomes_of, with_state))
-        self.callback_thread.post(partial(_run_callbacks_of, batch))
+        self._state_thread.post(partial(_set_base_outcomes_of, batch))
+        with_callbacks = [future for future in batch if future.has_callbacks]
+        if with_callbacks:
+            self.callback_thread.post(partial(_run_callbacks_of, with_callbacks))
 
     def flush(self) -> None:
         """Wait for the callbacks of all futures that have an outcome, within FLUSH_SECONDS."""
