@@ -184,10 +184,10 @@ async def consumed_plainly(address: str, calls: Calls) -> None:
 @pytest.mark.parametrize(
     ("work", "bound"),
     [
-        (pipelined, 37.7),
-        (awaited, 71.1),
+        (pipelined, 38.7),
+        (awaited, 76.1),
         (in_lists, 1.9),
-        (batching, 9.5),
+        (batching, 10.2),
         (consumed, 5.2),
         (consumed_in_lists, 4.5),
     ],

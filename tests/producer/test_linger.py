@@ -696,6 +696,24 @@ async def test_a_shared_client_must_be_open() -> None:
             pass
 
 
+async def test_the_key_of_a_hash_is_the_sharding_key_of_a_batched_message() -> None:
+    requests: list[Command] = []
+
+    def keep(connection: Connection, request: Command) -> None:
+        requests.append(request)
+        store(connection, request)
+
+    store = Store()
+    async with scripted_cluster(keep) as cluster, batching(cluster.address) as producer:
+        for body in (b"a", b"b"):
+            await producer.submit(Message("T", body), queue=SelectByHash("order-7"))
+        await producer.flush()
+    (request,) = [one for one in requests if one.code == RequestCode.SEND_BATCH_MESSAGE]
+    messages = decode_batch(request.body)
+    assert [one.body for one in messages] == [b"a", b"b"]
+    assert all(b"__SHARDINGKEY\x01order-7\x02" in one.properties for one in messages)
+
+
 @pytest.mark.parametrize("queue", [None, SelectByHash("k")])
 async def test_a_send_in_another_thread_raises(queue: SelectByHash | None) -> None:
     async def send(producer: Producer) -> None:

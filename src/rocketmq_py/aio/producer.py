@@ -112,16 +112,12 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
             ClosedError: the producer is closed.
             The errors of a selector, and of looking up the queues for it. The future has all other errors.
         """
-        if self._has_closed or not self._was_opened:
-            self._check_open()
-        if queue is not None:
-            queue = await self._select(queue, message)
+        queue = await self._select(queue, message)
         return await self._send_queue.send(message, queue, timeout)
 
     @written_for(producer.Producer.send_oneway)
     async def send_oneway(self, message: Message, *, queue: Destination | None = None) -> None:
         """Replaced by the docstring of the trio Producer's method."""
-        self._check_open()
         queue = await self._select(queue, message)
         await self._call(self._target.send_oneway, message, queue=queue)
 
@@ -145,7 +141,6 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
         self, message: Message, *, queue: Destination | None = None, timeout: Duration | None = None
     ) -> ReceivedMessage:
         """Replaced by the docstring of the trio Producer's method."""
-        self._check_open()
         queue = await self._select(queue, message)
         return await self._call(self._target.request, message, queue=queue, timeout=timeout)
 
@@ -160,7 +155,6 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
 
         When cancelled while it waits, the request is not sent.
         """
-        self._check_open()
         queue = await self._select(queue, message)
         link = current_link()
         future: asyncio.Future[ReceivedMessage] = link.loop.create_future()
@@ -207,13 +201,15 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
         return self._call_plain(self._target.add_hook, self._hook_on_loop(hook, ProducerHook))
 
     async def _select(self, queue: Destination | None, message: object) -> Destination | None:
-        """Call a user's selector on the running loop, and return the queue that it selects.
+        """Check that it is open. Call a user's selector on the running loop, and return the selected queue.
 
-        Returns any other destination unchanged. If ``message`` is not a Message, it returns the selector, and
-        the trio producer raises the error. Raises the errors of the selector and of looking up the queues,
-        ConfigurationError for a function that cannot be a selector, and InvalidMessageError if it does not
-        return a queue of the topic.
+        Each send begins with this. Returns any other destination unchanged. If ``message`` is not a Message,
+        it returns the selector, and the trio producer raises the error.
+
+        Raises ClosedError, the errors of the selector and of looking up the queues, ConfigurationError for a
+        function that cannot be a selector, and InvalidMessageError if it returns no queue of the topic.
         """
+        self._check_open()
         if isinstance(queue, _OURS) or not callable(queue) or not isinstance(message, Message):
             return queue
         check_destination(queue, message.topic)
@@ -285,7 +281,6 @@ class TransactionProducer(Producer):
         variables. The arguments and errors are those of the trio TransactionProducer's method.
         """
         check_callable(local_work, "local_work", "message", "transaction_id")
-        self._check_open()
         queue = await self._select(queue, message)
         where = current_link(), copy_context()
         work = for_loop(local_work, lambda: where)
@@ -316,7 +311,6 @@ class TransactionProducer(Producer):
         timeout: Duration | None,
         check_immunity: Duration | None,
     ) -> AsyncIterator[Transaction]:
-        self._check_open()
         queue = await self._select(queue, message)
         async with self._entered(
             self._target.transaction(message, queue=queue, timeout=timeout, check_immunity=check_immunity)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import ClassVar, Unpack
 
 import trio
 
+from rocketmq_py.arguments import Duration
 from rocketmq_py.client.client import Client, Member
 from rocketmq_py.client.lifespan import from_any_thread, nursery_of, start_soon
 from rocketmq_py.client.settings import ClientSettings, split_options
-from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.errors import InvalidMessageError
+from rocketmq_py.message import Message, MessageQueue, SendResult
 from rocketmq_py.names import check_topic
 from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.batch_sender import BatchSender
 from rocketmq_py.producer.batcher import Batcher
 from rocketmq_py.producer.closing import Closing
 from rocketmq_py.producer.delay_relay import delay_relay
+from rocketmq_py.producer.destinations import Destination
+from rocketmq_py.producer.final_message import check_message
 from rocketmq_py.producer.health import ProducerHealth
 from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
 from rocketmq_py.producer.meter import SendMeter
 from rocketmq_py.producer.pipeline import Pipeline
-from rocketmq_py.producer.request_builder import RequestBuilder, check_message
+from rocketmq_py.producer.request_builder import BuildOptions, RequestBuilder
 from rocketmq_py.producer.request_reply import PendingReplies
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.producer.settings import ProducerOptions, ProducerSettings
@@ -168,11 +173,23 @@ class BaseProducer(Member):
         if self._has_opened:
             self._closing.report(self._client.name_servers.addresses)
 
-    def _context(self, mode: SendMode, messages: Sequence[Message], *, is_half: bool = False) -> SendContext:
-        """Return the context of a send for its hooks."""
+    @asynccontextmanager
+    async def _hooked(
+        self, mode: SendMode, messages: Sequence[Message], *, is_half: bool = False
+    ) -> AsyncIterator[tuple[Sequence[Message], SendContext | None]]:
+        """Call the hooks around a block that sends messages.
+
+        Yields the messages to send, which the hooks may have replaced, and the context of the hooks. None if
+        there are none. The hooks after a pipelined send are left to its outcome, see :class:`Send`.
+
+        Raises SendForbiddenError, and InvalidMessageError if one is not a Message.
+        """
+        if not self._hooks.all:
+            yield messages, None
+            return
         for message in messages:
             check_message(message)
-        return SendContext(
+        context = SendContext(
             producer_group=self._settings.group,
             client_id=self._client.client_id,
             mode=mode,
@@ -180,6 +197,35 @@ class BaseProducer(Member):
             is_half=is_half,
             started_ms=self._client.now_ms(),
         )
+        around = self._hooks.before if mode is SendMode.PIPELINED else self._hooks.around
+        async with around(context):
+            if len(context.messages) != len(messages):
+                raise InvalidMessageError(
+                    f"a hook changed the number of messages from {len(messages)} to {len(context.messages)}; "
+                    "before_send may only replace messages"
+                )
+            yield context.messages, context
+
+    async def _deliver(
+        self,
+        message: Message,
+        queue: Destination | None,
+        timeout: Duration | None,
+        *,
+        is_half: bool = False,
+        **options: Unpack[BuildOptions],
+    ) -> tuple[Message, SendResult]:
+        """Send a message in a request of its own, with hooks. Return it as it was sent, and the result.
+
+        ``options`` are those of :meth:`RequestBuilder.build`. Raises as ``Producer.send``.
+        """
+        retries = self._settings.retries
+        async with self._hooked(SendMode.AWAITED, [message], is_half=is_half) as ((final,), context):
+            send = self._builder.build(final, queue, timeout, retries, context, **options)
+            result = await self._pipeline.deliver(send)
+            if context is not None:
+                context.results = (result,)
+        return final, result
 
 
 def closing_of(producer: BaseProducer) -> Closing:

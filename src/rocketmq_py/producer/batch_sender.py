@@ -9,7 +9,8 @@ from rocketmq_py.client.core import ClientCore
 from rocketmq_py.errors import BatchError, RocketMQError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.batch import BatchResults, EncodedBatch, split_batch
-from rocketmq_py.producer.destinations import Destination, selector_of_batch, with_key_of_hash
+from rocketmq_py.producer.destinations import Destination, selector_of_batch
+from rocketmq_py.producer.final_message import final_list
 from rocketmq_py.producer.hooks import SendContext
 from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.request_builder import RequestBuilder
@@ -47,7 +48,7 @@ class BatchSender:
 
         ``in_halves`` is that of Send.
         """
-        batches = self._split(with_key_of_hash(queue, messages))
+        batches = self._split(final_list(messages, queue))
         if queue is None:
             queue = selector_of_batch(messages)
         results: Sequence[SendResult] = ()

@@ -17,7 +17,6 @@ from rocketmq_py.errors import (
     ClosedError,
     ConfigurationError,
     InvalidMessageError,
-    MessageTooLargeError,
     RocketMQError,
 )
 from rocketmq_py.message import Message, MessageQueue, SendResult
@@ -31,11 +30,11 @@ from rocketmq_py.producer.batch import (
 )
 from rocketmq_py.producer.closing import Closing
 from rocketmq_py.producer.delay_relay import DelayRelay
-from rocketmq_py.producer.destinations import Destination, check_destination, destination_of, select
+from rocketmq_py.producer.destinations import Destination, check_destination, select
+from rocketmq_py.producer.final_message import check_message, final
 from rocketmq_py.producer.outcome import FailureLog, OutcomeReceiver, closed_error
 from rocketmq_py.producer.pending import BatchedSend, PendingSend
 from rocketmq_py.producer.pipeline import Pipeline
-from rocketmq_py.producer.request_builder import check_message
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.producer.settings import ProducerSettings
 
@@ -124,13 +123,13 @@ class Batcher:
             check_message(message)
         if timeout is not None:
             timeout = check_timeout(timeout)
+        # The relay makes another message, for a topic with other queues.
+        if self._producer._delay_relay is None or not message.is_timed:
+            message, queue = final(message, queue, self._max_message_size)
         # Fast path: messages with nothing but a small body, saves 6 % of batching.
         size, alone = MAX_MESSAGE_OVERHEAD + len(message.body), False
         if not message.is_bare or size > self._max_bare_size or message.topic[0] == "%":
             size, alone = self._measure(message)
-            # The topic of a relay has other queues.
-            if not message.is_timed or self._producer._delay_relay is None:
-                queue = destination_of(message, queue)
         if queue is not None:
             check_destination(queue, message.topic)
             if not isinstance(queue, MessageQueue):
@@ -215,12 +214,8 @@ class Batcher:
 
     def _measure(self, message: Message) -> tuple[int, bool]:
         """Return the largest size that a message may take, and whether it must be sent alone."""
-        body_size, size = len(message.body), max_batched_size(message)
-        if body_size > self._max_message_size:
-            raise MessageTooLargeError(
-                f"the body has {body_size} bytes; max_message_size is {self._max_message_size}"
-            )
-        is_large = size > self._max_batch_size or body_size >= self._compress_over
+        size = max_batched_size(message)
+        is_large = size > self._max_batch_size or len(message.body) >= self._compress_over
         return size, is_large or not may_be_batched(message)
 
     def _free_space(self) -> None:

@@ -8,7 +8,8 @@ from functools import partial
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message
-from rocketmq_py.producer.request_builder import check_message, sends_start_deliver_time
+from rocketmq_py.producer.final_message import check_message
+from rocketmq_py.producer.request_builder import sends_start_deliver_time
 from rocketmq_py.producer.settings import ProducerSettings
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TypeAlias
 
-import attrs
-
 from rocketmq_py.callables import check_callable
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message, MessageQueue
@@ -34,18 +32,6 @@ def key_of_hash(queue: object, message: Message) -> str | None:
         return None
     key = str(queue.key)
     return key if key.isprintable() and key else None
-
-
-def with_key_of_hash(queue: object, messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages of a batch with the sharding key of :func:`key_of_hash`, where there is one."""
-    if type(queue) is not SelectByHash:
-        return messages
-    return [
-        message
-        if not isinstance(message, Message) or (key := key_of_hash(queue, message)) is None
-        else attrs.evolve(message, sharding_key=key)
-        for message in messages
-    ]
 
 
 def key_of_batch(messages: Sequence[Message]) -> str:

@@ -119,12 +119,7 @@ class Producer(RequestingProducer):
         """Send a message in a request of its own, with hooks and relay."""
         if self._delay_relay is not None:
             message = await self._delay_relay.redirect(message, queue)
-        retries = self._settings.retries
-        if not self._hooks.all:
-            return await self._pipeline.deliver(self._builder.build(message, queue, timeout, retries))
-        async with self._hooks.around(self._context(SendMode.AWAITED, [message])) as context:
-            send = self._builder.build(context.messages[0], queue, timeout, retries, context)
-            context.results = (result := await self._pipeline.deliver(send),)
+        _, result = await self._deliver(message, queue, timeout)
         return result
 
     async def submit(
@@ -226,13 +221,8 @@ class Producer(RequestingProducer):
         """Submit a message as :meth:`submit`, with the hooks and the delay relay, if there are any."""
         if self._delay_relay is not None:
             message = await self._delay_relay.redirect(message, queue)
-        retries = self._settings.retries
-        if not self._hooks.all:
-            send = self._builder.build(message, queue, timeout, retries)
-            send.receiver = pending
-            return await self._pipeline.wait_and_submit(send)
-        async with self._hooks.before(self._context(SendMode.PIPELINED, [message])) as context:
-            send = self._builder.build(context.messages[0], queue, timeout, retries, context)
+        async with self._hooked(SendMode.PIPELINED, [message]) as ((final,), context):
+            send = self._builder.build(final, queue, timeout, self._settings.retries, context)
             send.receiver, send.context = pending, context
             return await self._pipeline.wait_and_submit(send)
 
@@ -260,12 +250,8 @@ class Producer(RequestingProducer):
         self._check_open()
         if self._delay_relay is not None:
             message = await self._delay_relay.redirect(message, queue)
-        if not self._hooks.all:
-            await self._sender.send_oneway(self._builder.build(message, queue, None, 0))
-            return
-        async with self._hooks.around(self._context(SendMode.ONEWAY, [message])) as context:
-            send = self._builder.build(context.messages[0], queue, None, 0, context)
-            await self._sender.send_oneway(send)
+        async with self._hooked(SendMode.ONEWAY, [message]) as ((final,), context):
+            await self._sender.send_oneway(self._builder.build(final, queue, None, 0, context))
 
     async def send_batch(
         self,
@@ -308,17 +294,8 @@ class Producer(RequestingProducer):
         in_halves: bool = False,
     ) -> Sequence[SendResult]:
         """Send a batch, with hooks. ``in_halves`` is that of Send."""
-        if not self._hooks.all:
-            return await self._batch_sender.send(messages, queue, timeout, in_halves=in_halves)
-        async with self._hooks.around(self._context(SendMode.AWAITED, messages)) as context:
-            if len(context.messages) != len(messages):
-                raise InvalidMessageError(
-                    f"a hook changed the number of messages of a batch from {len(messages)} to "
-                    f"{len(context.messages)}; before_send may only replace messages"
-                )
-            return await self._batch_sender.send(
-                context.messages, queue, timeout, context, in_halves=in_halves
-            )
+        async with self._hooked(SendMode.AWAITED, messages) as (final, context):
+            return await self._batch_sender.send(final, queue, timeout, context, in_halves=in_halves)
 
     async def _send_encoded(
         self, batch: EncodedBatch, *, queue: Destination | None = None, timeout: Duration | None = None

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import TypedDict
 
 from rocketmq_py.arguments import Duration, check_timeout
 from rocketmq_py.client.core import ClientCore
-from rocketmq_py.client.features import LITE_TOPICS, TIMED_MESSAGES, Feature
+from rocketmq_py.client.features import LITE_TOPICS, TIMED_MESSAGES, TRANSACTIONS, Feature
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
+from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message
 from rocketmq_py.producer.batch import EncodedBatch
-from rocketmq_py.producer.destinations import Destination, destination_of, key_of_batch, key_of_hash
+from rocketmq_py.producer.destinations import Destination, key_of_batch
 from rocketmq_py.producer.encoded_request import EncodedRequest
+from rocketmq_py.producer.final_message import final
 from rocketmq_py.producer.hooks import SendContext
 from rocketmq_py.producer.send import Send
 from rocketmq_py.producer.settings import ProducerSettings
-from rocketmq_py.property_names import INSTANCE_ID, SHARDING_KEY, START_DELIVER_TIME
+from rocketmq_py.property_names import INSTANCE_ID, START_DELIVER_TIME
 from rocketmq_py.protocol.send_request import (
     SendRequestBuilder,
     batch_properties,
@@ -28,18 +30,26 @@ from rocketmq_py.protocol.send_request import (
 _NO_PROPERTIES: Mapping[str, str] = {}
 
 
-def check_message(message: object) -> None:
-    """Raise InvalidMessageError if ``message`` is not a Message."""
-    if isinstance(message, Message):
-        return
-    hint = "; use send_batch for a list" if isinstance(message, list | tuple) else ""
-    raise InvalidMessageError(f"message must be a Message, not {type(message).__name__}{hint}")
+def _check_half(message: Message) -> None:
+    if message.delay_level or message.is_timed:
+        raise InvalidMessageError("a message in a transaction cannot be delayed")
+    if message.lite_topic:
+        raise InvalidMessageError("a message in a transaction cannot have a lite topic")
 
 
 def sends_start_deliver_time(config: ProducerSettings, client: ClientCore) -> bool:
     """Return whether timed messages have the property __STARTDELIVERTIME: as set, else by the address."""
     explicit = config.start_deliver_time
     return client.uses_start_deliver_time if explicit is None else explicit
+
+
+class BuildOptions(TypedDict, total=False):
+    """Optional arguments of :meth:`RequestBuilder.build`."""
+
+    code: int
+    system_flag: int
+    system_properties: Mapping[str, str]
+    needs: Feature | None
 
 
 class RequestBuilder:
@@ -90,28 +100,19 @@ class RequestBuilder:
             ConfigurationError: the timeout is not valid.
         """
         config, client = self._config, self._client
-        if type(message) is not Message:
-            check_message(message)
+        message, queue = final(message, queue, config.max_message_size)
+        if needs is TRANSACTIONS:
+            _check_half(message)
         if timeout is not None:
             timeout = check_timeout(timeout)
-        body = message.body
-        if not message.is_bare:
-            queue = destination_of(message, queue)
-        if len(body) > config.max_message_size:
-            raise MessageTooLargeError(
-                f"the body has {len(body)} bytes; max_message_size is {config.max_message_size}"
-            )
         if self._namespace:
             system_properties = {**system_properties, INSTANCE_ID: self._namespace}
         now_ms = client.now_ms()
         has_start_time = not message.is_bare and START_DELIVER_TIME in message.properties
-        if queue is not None or not message.is_bare:
-            if self._sends_start_time and message.is_timed and not has_start_time:
-                has_start_time = True
-                due_ms = message.deliver_at_ms or now_ms + round(message.delay * 1000)
-                system_properties = {**system_properties, START_DELIVER_TIME: str(due_ms)}
-            if (key := key_of_hash(queue, message)) is not None:
-                system_properties = {**system_properties, SHARDING_KEY: key}
+        if self._sends_start_time and message.is_timed and not has_start_time:
+            has_start_time = True
+            due_ms = message.deliver_at_ms or now_ms + round(message.delay * 1000)
+            system_properties = {**system_properties, START_DELIVER_TIME: str(due_ms)}
         unique_id = client.unique_ids.next(now_ms)
         if not message.is_bare and (message.lite_topic or (message.is_timed and not has_start_time)):
             needs = LITE_TOPICS if message.lite_topic else TIMED_MESSAGES
@@ -122,7 +123,7 @@ class RequestBuilder:
                 message.topic,
                 unique_id,
                 encode_message_properties(message, unique_id, system_properties),
-                body,
+                message.body,
                 now_ms,
                 message.flag,
                 system_flag,
@@ -132,7 +133,7 @@ class RequestBuilder:
             retries,
             queue,
             needs,
-            is_large=len(body) >= self._compress_over,
+            is_large=len(message.body) >= self._compress_over,
         )
         if context is not None:
             context.requests.append(send)

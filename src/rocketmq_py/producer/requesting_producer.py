@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from rocketmq_py.arguments import Duration, check_instance, check_timeout
@@ -75,19 +74,13 @@ class RequestingProducer(BaseProducer):
         pending = self._replies.new_pending()
         timeout = check_timeout(timeout)
         timeout = self._settings.send_timeout if timeout is None else timeout
-        retries, properties = self._settings.retries, self._replies.properties(pending, timeout)
-        if not self._hooks.all:
+        properties = self._replies.properties(pending, timeout)
+        async with self._hooked(SendMode.PIPELINED, [message]) as ((final,), context):
             send = self._builder.build(
-                message, queue, timeout, retries, system_properties=properties, needs=REPLIES
-            )
-            await self._replies.submit(send, pending)
-            return pending
-        async with self._hooks.before(self._context(SendMode.PIPELINED, [message])) as context:
-            send = self._builder.build(
-                context.messages[0],
+                final,
                 queue,
                 timeout,
-                retries,
+                self._settings.retries,
                 context,
                 system_properties=properties,
                 needs=REPLIES,
@@ -129,28 +122,27 @@ class RequestingProducer(BaseProducer):
         message, system_properties, queue = reply_to(request, body, codec, properties)
         self._client.namespace.add_system_topic(message.topic)
         code = RequestCode.SEND_REPLY_MESSAGE_V2
-        build = partial(
-            self._builder.build,
-            queue=queue,
-            timeout=timeout,
-            retries=self._settings.retries,
-            code=code,
-            system_properties=system_properties,
-        )
-        sent = None
+        send = None
         try:
-            if not self._hooks.all:
-                sent = build(message)
-                return await self._pipeline.deliver(sent)
-            async with self._hooks.around(self._context(SendMode.AWAITED, [message])) as context:
-                sent = build(context.messages[0], context=context)
-                context.results = (result := await self._pipeline.deliver(sent),)
+            async with self._hooked(SendMode.AWAITED, [message]) as ((final,), context):
+                send = self._builder.build(
+                    final,
+                    queue,
+                    timeout,
+                    self._settings.retries,
+                    context,
+                    code=code,
+                    system_properties=system_properties,
+                )
+                result = await self._pipeline.deliver(send)
+                if context is not None:
+                    context.results = (result,)
             return result
         except UnsupportedByBrokerError:
-            if sent is not None and sent.address:
+            if send is not None and send.address:
                 await raise_if_proxy(
                     self._client.connections,
-                    sent.address,
+                    send.address,
                     code,
                     timeout=self._client.settings.request_timeout,
                 )

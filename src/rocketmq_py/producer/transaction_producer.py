@@ -22,7 +22,6 @@ from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message, SendStatus
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.producer.destinations import Destination
-from rocketmq_py.producer.hooks import SendMode
 from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.transaction_checker import TransactionCheck, TransactionChecker, call_for_state
 from rocketmq_py.producer.transaction_reports import TransactionReporter
@@ -279,26 +278,15 @@ class TransactionProducer(Producer):
         timeout: Duration | None,
         check_immunity: Duration | None,
     ) -> Transaction:
-        properties = self._half_properties(check_immunity)
-        context = self._context(SendMode.AWAITED, [message], is_half=True)
-        async with self._hooks.around(context):
-            message = context.messages[0]
-            if message.delay_level or message.is_timed:
-                raise InvalidMessageError("a message in a transaction cannot be delayed")
-            if message.lite_topic:
-                raise InvalidMessageError("a message in a transaction cannot have a lite topic")
-            send = self._builder.build(
-                message,
-                queue,
-                timeout,
-                self._settings.retries,
-                context,
-                system_flag=TRANSACTION_PREPARED_FLAG,
-                system_properties=properties,
-                needs=TRANSACTIONS,
-            )
-            result = await self._pipeline.deliver(send)
-            context.results = (result,)
+        message, result = await self._deliver(
+            message,
+            queue,
+            timeout,
+            is_half=True,
+            system_flag=TRANSACTION_PREPARED_FLAG,
+            system_properties=self._half_properties(check_immunity),
+            needs=TRANSACTIONS,
+        )
         return Transaction(message, result, HalfMessage.sent(message, result))
 
     def _half_properties(self, check_immunity: Duration | None) -> dict[str, str]:
