@@ -32,7 +32,7 @@ from rocketmq_py.errors import RequestTimeoutError
 from rocketmq_py.producer import ProducerOptions
 from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
 from rocketmq_py.producer.queue_choice import FaultAwareRoundRobin
-from rocketmq_py.producer.send_request import SendRequest
+from rocketmq_py.producer.send import Send
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import PATIENCE
 
@@ -129,7 +129,7 @@ class Learning:
 @pytest.fixture
 def learning(monkeypatch: pytest.MonkeyPatch) -> Learning:
     learning = Learning()
-    choose, sending_failed = FaultAwareRoundRobin.choose, SendRequest.attempt_failed
+    choose, sending_failed = FaultAwareRoundRobin.choose, Send.back_off
     failed, record, reached = LatencyFaults.failed, LatencyFaults.record, LatencyFaults.reached
 
     def noted_choose(choice: FaultAwareRoundRobin, route: Route, failed_broker: str | None) -> MessageQueue:
@@ -150,12 +150,12 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> Learning:
         learning.note("reached", broker_name)
         reached(faults, broker_name)
 
-    def noted_sending_failed(sending: SendRequest, error: RocketMQError) -> float | None:
-        learning.failures[sending.messages[0].body].append((error, error.delivery))
-        return sending_failed(sending, error)
+    def noted_sending_failed(send: Send, error: RocketMQError) -> float | None:
+        learning.failures[send.request.messages[0].body].append((error, error.delivery))
+        return sending_failed(send, error)
 
     monkeypatch.setattr(FaultAwareRoundRobin, "choose", noted_choose)
-    monkeypatch.setattr(SendRequest, "attempt_failed", noted_sending_failed)
+    monkeypatch.setattr(Send, "back_off", noted_sending_failed)
     monkeypatch.setattr(LatencyFaults, "failed", noted_failed)
     monkeypatch.setattr(LatencyFaults, "record", noted_record)
     monkeypatch.setattr(LatencyFaults, "reached", noted_reached)
