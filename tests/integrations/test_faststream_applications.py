@@ -529,6 +529,7 @@ def test_the_extra_is_named_where_it_is_missing() -> None:
 @pytest.mark.long
 def test_the_example(server: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process runs the application, and another one sends orders to it."""
+    pytest.importorskip("typer", reason="faststream[cli] is not installed")
     examples = str(Path(__file__).parents[2])
     monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", os.pathsep.join([ENVIRONMENT["PYTHONPATH"], examples]))
     monkeypatch.setitem(ENVIRONMENT, "NAMESRV_ADDR", server.name_server_address)
