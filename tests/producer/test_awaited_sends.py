@@ -6,6 +6,7 @@ import gc
 import random
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 import trio
@@ -22,6 +23,7 @@ from rocketmq_py.producer.producer import start_send
 from rocketmq_py.producer.send import Send
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection, RpcHook
+from rocketmq_py.selectors import SelectByHash
 from tests.environment import created
 from tests.scripted import ignore, refuse, scripted_cluster, store
 
@@ -286,6 +288,50 @@ async def test_closing_waits_for_awaited_sends(seconds: float, jumping_clock: tr
             assert isinstance(outcome, ClosedError)
             assert outcome.delivery is Delivery.UNKNOWN
             assert (producer.statistics.failed, producer.statistics.given_up) == (1, 1)
+
+
+async def test_a_send_whose_hook_runs_while_the_producer_closes_is_not_written() -> None:
+    errors: list[ClosedError] = []
+    is_waiting, go_on = trio.Event(), trio.Event()
+
+    class Slow(ProducerHook):
+        async def before_send(self, context: SendContext) -> None:
+            is_waiting.set()
+            await go_on.wait()
+
+    async def send(producer: Producer) -> None:
+        try:
+            await producer.send(MESSAGE)
+        except ClosedError as error:
+            errors.append(error)
+
+    async with (
+        scripted_cluster(store) as cluster,
+        Client(cluster.address) as client,
+        trio.open_nursery() as nursery,
+    ):
+        async with client.producer("g") as producer:
+            await producer.queues(MESSAGE.topic)
+            producer.add_hook(Slow())
+            nursery.start_soon(send, producer)
+            await is_waiting.wait()
+        go_on.set()
+    (error,) = errors
+    assert error.delivery is Delivery.NOT_SENT
+    assert not cluster.brokers["broker-a"].asked(SENDS)
+    assert producer.statistics.failed == 1
+
+
+async def test_defects_in_the_background_are_not_taken_for_errors_of_selectors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
+        await producer.queues(MESSAGE.topic)
+        sender = producer._sender
+        monkeypatch.setattr(sender.router, "choose_queue", mock.Mock(side_effect=ZeroDivisionError))
+        for queue, error in ((None, ZeroDivisionError), (SelectByHash("k"), InvalidMessageError)):
+            with pytest.raises(error):
+                await sender.attempt_in_background(producer._builder.build(MESSAGE, queue, None, 0))
 
 
 # Pipelined

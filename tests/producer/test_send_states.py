@@ -50,6 +50,13 @@ def test_a_large_body_is_compressed_first() -> None:
     assert send(is_large=True).state is SendState.COMPRESSING
 
 
+def test_a_send_has_no_queue_and_no_broker_before_its_first_attempt() -> None:
+    one = send()
+    assert (one.queue, one.address) == (None, "")
+    one.start_attempt(1.0)
+    assert (one.queue, one.address) == (None, "")
+
+
 def test_a_compressed_request_is_a_copy() -> None:
     compressed = REQUEST.compressed(b"b", 1)
     assert (compressed.body, compressed.system_flag) == (b"b", 5)

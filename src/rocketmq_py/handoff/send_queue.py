@@ -28,7 +28,7 @@ OVERHEAD = 112
 """Bytes that a message counts in addition to its body."""
 
 
-def result_of(outcome: PendingSend | Acknowledgement | SendResult) -> SendResult:
+def result_of(outcome: PendingSend | Acknowledgement) -> SendResult:
     """Return the result of a send that succeeded, in any form in which a producer passes it on."""
     return outcome.result() if isinstance(outcome, PendingSend) else send_result(outcome)
 

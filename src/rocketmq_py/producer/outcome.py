@@ -24,13 +24,11 @@ Acknowledgement: TypeAlias = tuple[
 ]
 """A broker's acknowledgement, as :func:`send_result` takes it."""
 
-Outcome: TypeAlias = Acknowledgement | SendResult | RocketMQError
+Outcome: TypeAlias = Acknowledgement | RocketMQError
 
 
-def send_result(outcome: Acknowledgement | SendResult) -> SendResult:
+def send_result(outcome: Acknowledgement) -> SendResult:
     """Return the result of a send that succeeded."""
-    if isinstance(outcome, SendResult):
-        return outcome
     status, message_id, offset_message_id, queue, offset, fields = outcome
     if type(fields) is SendAnswerFields:
         return SendResult(
@@ -71,7 +69,7 @@ class OutcomeReceiver(Protocol):
     """Receives the outcome of a send: a Pending, or its counterpart in another API."""
 
     def _succeed(self, result: Any) -> None:
-        """Set the result: a SendResult, or an Acknowledgement from which it is made when it is read."""
+        """Set the result: an Acknowledgement from which it is made when it is read, or a PendingSend."""
 
     def _fail(self, error: RocketMQError, log: FailureLog | None) -> None:
         """Set the error. Report it to ``log`` if it is never retrieved."""

@@ -218,8 +218,6 @@ class Pipeline:
 
     def done(self, send: Send, outcome: Outcome) -> None:
         """Take the outcome of a send: call its hooks in the background, and then :meth:`finish`."""
-        if send.state is DONE:
-            return  # abandoned when the producer was closed
         if send.context is None:
             self.finish(send, outcome)
         else:

@@ -212,16 +212,14 @@ class Sender:
 
     def attempt_failed(self, send: Send, error: RocketMQError) -> None:
         """Start a task that backs off and makes the next attempt, or reports the error."""
-        if self._nursery is None:
-            self.on_done(send, error)
-        elif send.state is not DONE:
+        if send.state is not DONE:
             send.attempt_failed(error)
-            start_soon(self._nursery, self._retry, send, error)
+            send.scope = trio.CancelScope()
+            start_soon(self._nursery, self._retry, send, send.scope, error)
 
-    async def _retry(self, send: Send, error: RocketMQError) -> None:
-        if send.state is DONE:
-            return  # cancelled before this task has started
-        with trio.CancelScope() as send.scope:
+    async def _retry(self, send: Send, scope: trio.CancelScope, error: RocketMQError) -> None:
+        with scope:
+            await trio.lowlevel.checkpoint_if_cancelled()
             while await self._may_retry(send, error):
                 send.enter(READY)
                 try:
@@ -324,7 +322,8 @@ class Sender:
             await trio.sleep(seconds)
         if has_other_broker or not error.not_reached:  # otherwise it has only waited
             self.counters.retried += 1
-        return send.state is not DONE  # it may have been cancelled at the end of the back-off
+        await trio.lowlevel.checkpoint_if_cancelled()  # at the end of the back-off
+        return True
 
 
 def _broker_of(attempt: Attempt) -> str:
