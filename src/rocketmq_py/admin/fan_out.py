@@ -9,6 +9,7 @@ from typing import Generic, TypeVar, overload
 import attrs
 
 from rocketmq_py.admin.errors import SomeBrokersFailedError
+from rocketmq_py.admin.html_tables import html_table
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.remoting.nurseries import open_nursery
 
@@ -62,6 +63,10 @@ class Listing(Sequence[Item], Generic[Item]):
     def __getitem__(self, index: slice) -> tuple[Item, ...]: ...
     def __getitem__(self, index: int | slice) -> Item | tuple[Item, ...]:
         return self._items[index]
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        return html_table(self._items, self.failures)
 
 
 async def query_each(
