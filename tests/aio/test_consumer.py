@@ -372,6 +372,8 @@ def test_readers(address: str) -> None:
         async with Client(address) as client, client.reader() as reader:
             async with reader.open("T", start="earliest", stop_at_end=True) as messages:
                 assert sorted([message.body async for message in messages]) == sorted(NUMBERS)
+            with pytest.raises(ClosedError, match=r"inside `async with reader\.open\(\.\.\.\)`"):
+                await anext(reader.open("T"))
             (queue, *_) = await reader.offsets("T")
             some = [message async for message in reader.range(queue)]
             assert {message.queue_id for message in some} == {queue.queue_id}

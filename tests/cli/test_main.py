@@ -97,6 +97,13 @@ async def test_an_unknown_command_is_a_usage_error() -> None:
     assert "recieve" in ended.err
 
 
+def test_the_error_for_an_unknown_command_names_the_nearest() -> None:
+    result = CliRunner().invoke(main, ["topics", "list"])
+    assert result.exit_code == 2
+    assert "Did you mean 'topic'" in result.stderr
+    assert "Did you mean" not in CliRunner().invoke(main, ["--topi"]).stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

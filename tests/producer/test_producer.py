@@ -342,6 +342,7 @@ async def test_a_producer_must_be_open() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
+        ({"timeout": 3}, "no setting 'timeout'; did you mean 'send_timeout'"),
         ({"send_timeuot": 3}, "no setting 'send_timeuot'; did you mean 'send_timeout'"),
         ({"send_timeout": 0}, "send_timeout is 0; it must be above 0"),
         ({"retries": -1}, "retries is -1; it must be 0 or more"),

@@ -53,8 +53,6 @@ def _cells(item: object) -> dict[str, str]:
             name: _text(time if name == "store_time" else getattr(item, name)) for name in _MESSAGE_COLUMNS
         }
     kind: type[Any] = type(item)
-    if not attrs.has(kind):
-        return {"": _text(item)}
     fields = [field.name for field in attrs.fields(kind)]
     properties = [name for name, _ in getmembers(kind, lambda value: isinstance(value, property))]
     public = [name for name in (*fields, *properties) if not name.startswith("_")]

@@ -167,6 +167,10 @@ class _Stream(Hosted[Lifespan], AsyncIterator[Item]):
 class MessageStream(_Stream[ReceivedMessage]):
     """The messages of a topic in the order in which they arrive. ``Reader.open`` returns it."""
 
+    _opened_by = "reader.open(...)"
+
 
 class PullResultStream(_Stream[PullResult]):
     """The results of pulls of offset ranges. ``Reader.pull`` returns it."""
+
+    _opened_by = "reader.pull(...)"

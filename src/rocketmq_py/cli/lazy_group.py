@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import os
@@ -104,6 +105,18 @@ class LazyGroup(OneLineErrors):
         command: click.Command = getattr(module, cmd_name if hasattr(module, cmd_name) else name)
         _require_utf_8(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest commands in the error for an unknown one. See ``click.Group.resolve_command``."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = [] if args[0].startswith("-") else difflib.get_close_matches(args[0], self._modules)
+            if near:
+                error.message += f" Did you mean {' or '.join(map(repr, near))}?"
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names and help lines of the commands. See ``click.Group.format_commands``."""

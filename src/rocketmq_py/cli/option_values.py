@@ -29,8 +29,8 @@ TIMES = "2026-01-31T08:00 (local time without an offset), a duration such as 10m
 POSITIONS = f"earliest, latest, N (an offset), -N (the last N messages), {TIMES}"
 """The positions that options accept."""
 POSITION_HELP = (
-    "earliest, latest, N (offset in each queue), -N (last N of each queue), or a time (2026-01-31T08:00, 10m "
-    "ago, @MS)"
+    "earliest, latest, N (offset in each queue), -N (last N of each queue), or a time (2026-01-31T08:00, "
+    "@MS, or a duration before now such as 10m or 1d)"
 )
 """The positions in the help of an option."""
 _NUMBER = re.compile(r"[-+]?[0-9.]*")

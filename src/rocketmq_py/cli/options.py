@@ -39,11 +39,11 @@ remove_attributes_option: Final = click.option(
 )  # fmt: skip
 since_option: Final = click.option(
     "--since", "since", metavar="TIME", callback=checked(parse_time_position),
-    help="Only messages stored since then: 10m (ago), 2026-01-31T08:00, or @MS.",
+    help="Only messages stored since then: 2026-01-31T08:00, @MS, or a duration before now such as 10m.",
 )  # fmt: skip
 until_option: Final = click.option(
     "--until", "until", metavar="TIME", callback=checked(parse_time_position),
-    help="Only messages stored before then: 10m (ago), 2026-01-31T08:00, or @MS.",
+    help="Only messages stored before then: 2026-01-31T08:00, @MS, or a duration before now such as 10m.",
 )  # fmt: skip
 raw_option: Final = click.option(
     "--raw", is_flag=True,

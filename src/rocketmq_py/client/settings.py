@@ -30,6 +30,13 @@ from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.tls import TLS
 
 DEFAULT_ADDRESS = "127.0.0.1:9876"
+_OTHER_NAMES = {
+    "retries": "max_reconsume_times",
+    "timeout": "send_timeout",
+    "auto_offset_reset": "consume_from",
+    "max_workers": "concurrency",
+}
+"""Settings by names that programs expect, from another class of this package or from another library."""
 _START_DELIVER_TIME_HOST = re.compile(r"\.(aliyun|aliyuncs|tencenttdmq)\.com\b", re.IGNORECASE)
 
 
@@ -274,5 +281,6 @@ def _hint(name: str, known: Iterable[str], kinds: Iterable[type[attrs.AttrsInsta
         call: str | None = getattr(kind, "ARGUMENTS_OF_CALLS", {}).get(name)
         if call is not None:
             return f"it is an argument of a call: {call}"
-    near = difflib.get_close_matches(name, known, n=1)
+    other = _OTHER_NAMES.get(name)
+    near = [other] if other in known else difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else "the docstring of the class lists its settings"

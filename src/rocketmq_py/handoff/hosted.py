@@ -46,6 +46,7 @@ class Hosted(Generic[Target]):
     """
 
     _api: ClassVar[str]  # the package of the API
+    _opened_by: ClassVar[str] = ""  # the call that returns it, for errors, if its class is not called
 
     def __init__(self, target: Target, parent: Hosted[Lifespan] | None = None) -> None:
         if parent is not None:
@@ -88,7 +89,8 @@ class Hosted(Generic[Target]):
         if self._has_closed:
             raise ClosedError(f"this {name} is closed; open a new one")
         if not self._was_opened:
-            raise ClosedError(f"this {name} is not open: use it inside `async with {name}(...)`")
+            opened_by = self._opened_by or f"{name}(...)"
+            raise ClosedError(f"this {name} is not open: use it inside `async with {opened_by}`")
 
     def _call_plain(self, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
         """Call a plain method of the trio object: in the trio thread, or directly before it is opened."""

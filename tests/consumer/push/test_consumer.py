@@ -32,6 +32,7 @@ from tests.consumer.push_consumers import QUEUE, RETRIES, RecordingHandler, cons
 @pytest.mark.parametrize(
     ("options", "text"),
     [
+        ({"retries": 3}, "no setting 'retries'; did you mean 'max_reconsume_times'"),
         ({"concurency": 3}, "no setting 'concurency'; did you mean 'concurrency'"),
         ({"concurrency": 0}, "concurrency is 0; it must be above 0"),
         ({"pull_batch_size": 2000}, "pull_batch_size is 2000; it must be from 1 to 1024"),
