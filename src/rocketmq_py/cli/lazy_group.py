@@ -114,9 +114,10 @@ class LazyGroup(OneLineErrors):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             near = [] if args[0].startswith("-") else difflib.get_close_matches(args[0], self._modules)
-            if near:
-                error.message += f" Did you mean {' or '.join(map(repr, near))}?"
-            raise
+            if not near:
+                raise
+            advice = f"Did you mean {' or '.join(map(repr, near))}?"
+            raise click.UsageError(f"{error.message} {advice}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names and help lines of the commands. See ``click.Group.format_commands``."""

@@ -6,7 +6,7 @@ import difflib
 import inspect
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypedDict
 
 import attrs
@@ -275,12 +275,12 @@ def split_options(
     return arguments
 
 
-def _hint(name: str, known: Iterable[str], kinds: Iterable[type[attrs.AttrsInstance]]) -> str:
+def _hint(name: str, known: Collection[str], kinds: Iterable[type[attrs.AttrsInstance]]) -> str:
     """Return the advice of the error for an unknown setting."""
     for kind in kinds:
         call: str | None = getattr(kind, "ARGUMENTS_OF_CALLS", {}).get(name)
         if call is not None:
             return f"it is an argument of a call: {call}"
     other = _OTHER_NAMES.get(name)
-    near = [other] if other in known else difflib.get_close_matches(name, known, n=1)
+    near = [other] if other is not None and other in known else difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else "the docstring of the class lists its settings"
