@@ -188,8 +188,8 @@ async def consumed_plainly(address: str, calls: Calls) -> None:
         (awaited, 76.1),
         (in_lists, 1.9),
         (batching, 10.2),
-        (consumed, 5.2),
-        (consumed_in_lists, 4.5),
+        (consumed, 7.6),
+        (consumed_in_lists, 4.6),
     ],
 )
 def test_a_message_takes_no_more_calls_than_stated(

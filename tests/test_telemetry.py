@@ -15,7 +15,7 @@ from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import ConsumeContext, ConsumeLater, ConsumeOperation
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
-from rocketmq_py.consumer.push.invoker import Invoker
+from rocketmq_py.consumer.push.handler import open_executor
 from rocketmq_py.errors import BrokerError
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer import EndTransactionContext, Producer, SendMode
@@ -219,10 +219,10 @@ async def test_a_handlers_call_is_a_span_below_that_of_the_send(
     async def handle_here(message: ReceivedMessage) -> None:
         handle(message)
 
-    caller = Invoker(handle if in_thread else handle_here, 1, nursery, in_lists=False)
+    executor = open_executor(handle if in_thread else handle_here, 1, nursery)
     message = sent_in(sending, TAGS="A", KEYS="k1 k2", baggage="who=me")
-    await hooks_of(spans).call(caller.call, QUEUE, message)
-    caller.abandon()
+    await hooks_of(spans).call(executor.call, QUEUE, message)
+    executor.abandon()
     inner, span = spans.finished()
     assert span.name == "process T"
     assert span.kind is trace.SpanKind.CONSUMER

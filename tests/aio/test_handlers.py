@@ -66,6 +66,33 @@ def test_a_handler_that_waits_runs_up_to_concurrency_times_each_call_with_its_ow
     run(main())
 
 
+def test_a_context_variable_whose_value_cannot_be_compared_stays_in_its_call(address: str) -> None:
+    class Incomparable:
+        def __eq__(self, _: object) -> bool:
+            raise ValueError("no truth value")
+
+        __hash__ = None  # type: ignore[assignment]  # as of arrays
+
+    async def main() -> None:
+        await send(address, NUMBERS[:20])
+        seen: list[object] = []
+        own: contextvars.ContextVar[Incomparable] = contextvars.ContextVar("own")
+        own.set(of_the_caller := Incomparable())
+
+        async def handle(_: ReceivedMessage) -> None:
+            seen.append(own.get())
+            own.set(Incomparable())
+            if len(seen) == 20:
+                consumer.stop()
+
+        async with PushConsumer(address, group="g", consume_from=FIRST, concurrency=2) as consumer:
+            consumer.subscribe("T")
+            await consumer.run(handle)
+        assert [value is of_the_caller for value in seen] == [True] * 20
+
+    run(main())
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_loop_with_eager_tasks_calls_handlers_up_to_concurrency_times(address: str, waits: bool) -> None:
     async def main() -> None:

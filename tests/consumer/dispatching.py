@@ -12,8 +12,6 @@ import trio.testing
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
-from rocketmq_py.consumer.push.executor_dispatch import ExecutorDispatch
-from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.errors import ConnectError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.received import QUEUE, several
@@ -90,10 +88,9 @@ def concurrent_dispatch(
     timeout: float = math.inf,
     hooks: ConsumerHooks | None = None,
 ) -> ConcurrentDispatch:
-    invoker = Invoker(handle, concurrency, nursery, in_lists=batch_size is not None)
-    return (ConcurrentDispatch if invoker.is_async else ExecutorDispatch)(
+    return ConcurrentDispatch(
         nursery,
-        invoker,
+        handle,
         concurrency=concurrency,
         batch_size=batch_size,
         timeout=timeout,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.properties import encode_properties
 from rocketmq_py.protocol.stored_message import encode_message
@@ -77,3 +78,14 @@ def stored_at(
         store_address=ADDRESS,
         reconsume_times=reconsume_times,
     )
+
+
+def take(buffer: MessageBuffer) -> ReceivedMessage | None:
+    """Take the next message of a queue. Return None if there is none."""
+    taken = buffer.take_batch(1)
+    return taken[0] if taken else None
+
+
+def take_all(buffer: MessageBuffer) -> list[ReceivedMessage]:
+    """Take all waiting messages of a queue."""
+    return buffer.take_batch(buffer.waiting)

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import pytest
 import trio
 import trio.testing
 
 from rocketmq_py.consumer.group.counters import ConsumerCounters
-from rocketmq_py.consumer.group.meter import Arrivals, ConsumeMeter
+from rocketmq_py.consumer.group.meter import Arrivals
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from tests.consumer.received import QUEUE, received
 
@@ -25,28 +24,9 @@ async def test_the_wait_of_a_message_begins_with_the_arrival_of_its_chunk(
     assert queue.wait_of_next() == 4
     queue.take_batch(2)
     assert queue.wait_of_next() == 1
-    queue.take()
+    queue.take_batch(1)
     assert queue.wait_of_next() is None
     assert queue.arrivals.wait_of(9) is None
-
-
-def test_calls_of_a_turn_share_its_time_except_a_suspended_last_one() -> None:
-    meter = ConsumeMeter("T", lambda: 0)
-    meter.called_in_sequence(0, 0.0, None, 1.0, "")
-    assert list(meter.calls.snapshots()) == []
-    meter.called_in_sequence(4, 0.0, None, 4.0, "ValueError")
-    meter.called_in_sequence(3, 0.0, 1.0, 11.0, "")
-    (_, _, succeeded), (_, outcome, failed) = meter.calls.snapshots()
-    assert (succeeded.count, failed.count, outcome) == (6, 1, "ValueError")
-    assert succeeded.sum == pytest.approx(14)
-    assert failed.sum == pytest.approx(1)
-
-
-def test_a_single_call_is_timed_from_its_start_although_it_suspended_later() -> None:
-    meter = ConsumeMeter("T", lambda: 0)
-    meter.called_in_sequence(1, 0.0, 2.0, 5.0, "")
-    ((_, _, calls),) = meter.calls.snapshots()
-    assert (calls.count, calls.sum) == (1, 5)
 
 
 async def test_metering_begins_for_topics_that_are_counted_already() -> None:

@@ -33,7 +33,7 @@ from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES, is_lea
 from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerSettings
 from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
 from rocketmq_py.consumer.pop.settings import PopConsumerSettings
-from rocketmq_py.consumer.push.invoker import Handler
+from rocketmq_py.consumer.push.handler import Handler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.errors import ConfigurationError

@@ -19,7 +19,7 @@ from rocketmq_py.remoting.nurseries import leaves_of
 if TYPE_CHECKING:
     from rocketmq_py.client import ClientCore
     from rocketmq_py.consumer import PushConsumer
-    from rocketmq_py.consumer.push.invoker import Handler
+    from rocketmq_py.consumer.push.handler import Handler
 
 HANDLER_SECONDS = 1.0
 """Seconds that running handlers have to end after SIGINT or SIGTERM."""

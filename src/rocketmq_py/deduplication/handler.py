@@ -21,7 +21,7 @@ from rocketmq_py.consumer.group.handler_results import (
     SplitResult,
     Suspend,
 )
-from rocketmq_py.consumer.push.invoker import Handler
+from rocketmq_py.consumer.push.handler import Handler
 from rocketmq_py.consumer.push.typed_handlers import HandlerConfig, HandlerWrapper
 from rocketmq_py.deduplication.claims import Claims, ClaimState, DeduplicationStore, current_claims
 from rocketmq_py.errors import ConfigurationError

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import trio
 
 from rocketmq_py.errors import ClosedError
+from rocketmq_py.remoting.nurseries import split_cancelled
 
 if TYPE_CHECKING:
     import asyncio
@@ -106,15 +107,6 @@ class Call(Generic[Result]):
     @abstractmethod
     def ended(self) -> None:
         """Let the caller go on."""
-
-
-def split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """Split an error into trio's cancellation and the rest."""
-    if isinstance(error, trio.Cancelled):
-        return error, None
-    if isinstance(error, BaseExceptionGroup):
-        return error.split(trio.Cancelled)
-    return None, error
 
 
 class ThreadCall(Call[Result]):

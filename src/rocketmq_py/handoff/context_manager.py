@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 import trio
 
-from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.trio_thread import TrioThread
+from rocketmq_py.remoting.nurseries import split_cancelled
 
 Value = TypeVar("Value")
 

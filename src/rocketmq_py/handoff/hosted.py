@@ -16,13 +16,12 @@ from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.health import ClientHealth, Health
 from rocketmq_py.client.lifespan import Lifespan, limit_closing
 from rocketmq_py.errors import ClosedError, ConfigurationError
-from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.process_thread import trio_thread
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.handoff.watchdog import STUCK_SECONDS
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message
-from rocketmq_py.remoting.nurseries import open_nursery
+from rocketmq_py.remoting.nurseries import open_nursery, split_cancelled
 
 logger: Final = LibraryLogger("rocketmq_py.handoff")
 

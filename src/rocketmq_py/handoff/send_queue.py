@@ -10,7 +10,6 @@ import trio
 
 from rocketmq_py.arguments import Duration
 from rocketmq_py.errors import ClosedError, InvalidMessageError
-from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.closing import Closing
@@ -23,6 +22,7 @@ from rocketmq_py.producer.outcome import (
     send_result,
 )
 from rocketmq_py.producer.pending import PendingSend
+from rocketmq_py.remoting.nurseries import split_cancelled
 
 OVERHEAD = 112
 """Bytes that a message counts in addition to its body."""

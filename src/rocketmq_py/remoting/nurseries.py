@@ -50,6 +50,15 @@ def leaves_of(error: BaseException) -> list[BaseException]:
     return [error]
 
 
+def split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
+    """Split an error into trio's cancellation and the rest."""
+    if isinstance(error, trio.Cancelled):
+        return error, None
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)
+    return None, error
+
+
 def _error_to_raise(group: BaseExceptionGroup[BaseException]) -> BaseException:
     errors = [error for error in group.exceptions if not _is_cancelled(error)]
     if not errors:

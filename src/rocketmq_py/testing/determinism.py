@@ -137,5 +137,6 @@ def _handle_in_place(threads: HandlerThreads, calls: Sequence[HandlerCall]) -> N
         run_call(call, threads.function, call.context or contextvars.copy_context())
         threads.collect([call])
 
+    threads.unended += len(calls)
     for call in calls:
         threads.nursery.start_soon(handle, call)

@@ -30,7 +30,6 @@ from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
-from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.trace import ConsumeReturnType
@@ -88,14 +87,13 @@ async def create_dispatch(request: pytest.FixtureRequest, nursery: trio.Nursery)
     def create(
         handle: Callable[..., Any], hooks: ConsumerHooks, batch_size: int | None = None
     ) -> ConcurrentDispatch | OrderlyDispatch:
-        invoker = Invoker(handle, 3, nursery, in_lists=batch_size is not None)
         if request.param == "concurrent":
             return ConcurrentDispatch(
-                nursery, invoker, concurrency=3, batch_size=batch_size, timeout=math.inf,
+                nursery, handle, concurrency=3, batch_size=batch_size, timeout=math.inf,
                 max_reconsume_times=16, failed_messages=ScriptedReturns(), hooks=hooks,
             )  # fmt: skip
         return OrderlyDispatch(
-            nursery, invoker, concurrency=3, batch_size=batch_size, auto_commit=True, suspend=math.inf,
+            nursery, handle, concurrency=3, batch_size=batch_size, auto_commit=True, suspend=math.inf,
             dead_letter_queue=ScriptedReturns(), hooks=hooks,
         )  # fmt: skip
 
@@ -267,10 +265,9 @@ async def test_hooks_see_a_timed_out_call(
         await trio.sleep_forever()
 
     first, hook = hook_class(), hook_class()
-    invoker = Invoker(handle, 1, nursery, in_lists=False)
     backs = SentBackMessages()
     dispatch = ConcurrentDispatch(
-        nursery, invoker, concurrency=1, batch_size=None, timeout=10, max_reconsume_times=16,
+        nursery, handle, concurrency=1, batch_size=None, timeout=10, max_reconsume_times=16,
         failed_messages=ScriptedReturns(backs), hooks=hooks_of(first, hook, timeout=10),
     )  # fmt: skip
     dispatch.offer(filled_queue(1))

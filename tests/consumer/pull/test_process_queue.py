@@ -5,13 +5,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.message import ReceivedMessage
-from tests.consumer.received import QUEUE, received, several
+from tests.consumer.received import QUEUE, received, several, take, take_all
 
 
 def test_messages_are_taken_in_order_and_buffered_until_removed() -> None:
     process_queue = ProcessQueue(QUEUE, 5)
     assert process_queue.safe_offset == process_queue.next_offset == 5
-    assert process_queue.take() is None
+    assert take(process_queue) is None
     process_queue.put(several([5, 6, 9]), 12)
     assert process_queue.next_offset == 12
     assert (len(process_queue), process_queue.waiting, process_queue.size, process_queue.span) == (
@@ -20,7 +20,7 @@ def test_messages_are_taken_in_order_and_buffered_until_removed() -> None:
         12,
         4,
     )
-    taken = [process_queue.take() for _ in range(4)]
+    taken = [take(process_queue) for _ in range(4)]
     assert [message and message.queue_offset for message in taken] == [5, 6, 9, None]
     assert (len(process_queue), process_queue.waiting, process_queue.safe_offset) == (3, 0, 5)
     process_queue.remove(received(6))
@@ -45,7 +45,7 @@ def test_messages_before_the_pulled_offset_are_ignored() -> None:
     process_queue = ProcessQueue(QUEUE, 10)
     process_queue.put(several([8, 9, 10, 11]), 12)
     process_queue.put(several([11, 12]), 13)
-    offsets = [message.queue_offset for message in iter(process_queue.take, None)]
+    offsets = [message.queue_offset for message in take_all(process_queue)]
     assert offsets == [10, 11, 12]
 
 
@@ -86,21 +86,21 @@ def test_take_and_remove_a_batch() -> None:
 def test_requeued_message_is_taken_again_and_holds_the_offset() -> None:
     process_queue = ProcessQueue(QUEUE, 0)
     process_queue.put(several([0, 1]), 2)
-    process_queue.take()
+    take(process_queue)
     process_queue.requeue(received(0, reconsume_times=1))
     assert (process_queue.waiting, len(process_queue), process_queue.safe_offset) == (2, 2, 0)
-    taken = [message.reconsume_times for message in iter(process_queue.take, None)]
+    taken = [message.reconsume_times for message in take_all(process_queue)]
     assert taken == [0, 1]
     process_queue.remove(received(0))
     process_queue.requeue(received(0))
-    assert process_queue.take() is None, "it was removed"
+    assert take(process_queue) is None, "it was removed"
 
 
 def test_nothing_is_taken_from_a_dropped_queue() -> None:
     process_queue = ProcessQueue(QUEUE, 0)
     process_queue.put(several([0, 1]), 2)
     process_queue.dropped = True
-    assert process_queue.take() is None
+    assert take(process_queue) is None
     assert process_queue.take_batch(2) == []
     assert process_queue.waiting == 2
 
@@ -146,8 +146,8 @@ class ComparedWithModel(RuleBasedStateMachine):
         self.process_queue.put(messages, end)
 
     @rule()
-    def take(self) -> None:
-        message = self.process_queue.take()
+    def take_one(self) -> None:
+        message = take(self.process_queue)
         assert (message is None) == (not self.waiting)
         if message is not None:
             assert message.queue_offset == self.waiting.pop(0)

@@ -27,7 +27,7 @@ from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.remoting.answer_errors import broker_error
-from tests.consumer.received import QUEUE, received
+from tests.consumer.received import QUEUE, received, take_all
 
 FOUND, NO_NEW, NO_MATCHED, MOVED = PullStatus
 
@@ -193,7 +193,7 @@ async def test_next_pull_starts_at_the_next_offset_of_the_broker(harness: LoopHa
     await settled()
     assert harness.puller.offsets == [0, 2, 9, 800]
     assert harness.delivered == [harness.process_queue] * 2
-    assert [message.queue_offset for message in iter(harness.process_queue.take, None)] == [0, 1, 5]
+    assert [message.queue_offset for message in take_all(harness.process_queue)] == [0, 1, 5]
     assert harness.process_queue.next_offset == 800
 
 
@@ -489,7 +489,7 @@ async def test_repeated_messages_are_not_dispatched_again(
     harness.puller.answer(found(0, 1), *[found(0, 1)] * 5, found(2))
     await trio.sleep(60)
     assert harness.puller.offsets == [0, *[2] * 6, 3]
-    assert [message.queue_offset for message in iter(harness.process_queue.take, None)] == [0, 1, 2]
+    assert [message.queue_offset for message in take_all(harness.process_queue)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("offset", [None, 7])
@@ -630,7 +630,7 @@ async def test_messages_of_a_retry_topic_have_their_original_topic(nursery: trio
     harness.puller.answer(answered(FOUND, 2, retried))
     nursery.start_soon(harness.loop.run)
     await settled()
-    assert [message.topic for message in iter(harness.process_queue.take, None)] == ["T", "%RETRY%g"]
+    assert [message.topic for message in take_all(harness.process_queue)] == ["T", "%RETRY%g"]
     assert harness.process_queue.queue == queue
 
 

@@ -15,8 +15,8 @@ import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY
 from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
+from rocketmq_py.consumer.push.handler_workers import YIELD_EVERY
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.dispatching import Gate, SentBackMessages, concurrent_dispatch, filled_queue
 from tests.consumer.received import QUEUE, received, several

@@ -14,11 +14,10 @@ from rocketmq_py.consumer.group.meter import ConsumeMeter
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT
-from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.message import ReceivedMessage
 from tests.consumer.dispatching import ScriptedReturns, SentBackMessages, concurrent_dispatch, filled_queue
-from tests.consumer.push.test_call_batches import TIMEOUT, batch_dispatch, start_next
+from tests.consumer.push.test_handler_executor import TIMEOUT, manual_dispatch
 from tests.consumer.received import QUEUE, several
 
 
@@ -72,7 +71,7 @@ async def test_time_to_send_dead_letters_of_an_ordered_queue_does_not_count(
     process_queue.put(several([0]), 1)
     OrderlyDispatch(
         nursery,
-        Invoker(handle, 1, nursery, in_lists=False),
+        handle,
         concurrency=1,
         batch_size=None,
         auto_commit=True,
@@ -135,19 +134,14 @@ async def test_cancelled_call_is_not_recorded() -> None:
 async def test_timed_out_call_outside_of_trio_is_recorded(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    dispatch, executor = batch_dispatch(nursery, SentBackMessages())
+    dispatch, executor = manual_dispatch(nursery, SentBackMessages())
     process_queue = metered(filled_queue(1))
     dispatch.offer(process_queue)
-    batch = executor.next_batch()
-    call = batch.detach(start_next(batch))
-    call.seconds = 0.0
-    call.runner = executor
-    executor.end(batch)
-    executor.calls.add(call)
+    call = executor.start_next()
     await trio.sleep(TIMEOUT * 1.2)
     assert executor.cancelled == [call]
     call.seconds = TIMEOUT
-    call.result = NO_RESULT
+    call.cancelled()
     executor.end(call)
     await wait_all_tasks_blocked()
     assert calls(process_queue) == (1, TIMEOUT)
@@ -155,14 +149,12 @@ async def test_timed_out_call_outside_of_trio_is_recorded(
 
 
 async def test_call_of_a_revoked_queue_that_did_not_start_is_not_recorded(nursery: trio.Nursery) -> None:
-    dispatch, executor = batch_dispatch(nursery, SentBackMessages())
+    dispatch, executor = manual_dispatch(nursery, SentBackMessages())
     process_queue = metered(filled_queue(1))
     dispatch.offer(process_queue)
-    batch = executor.next_batch()
-    call = batch.detach(start_next(batch))
-    call.seconds = 0.0
+    call = executor.start_next()
     call.result = NO_RESULT
-    executor.end(batch, call)
+    executor.end(call)
     await wait_all_tasks_blocked()
     assert calls(process_queue) == (0, 0)
     assert durations(process_queue) == {}

@@ -81,7 +81,7 @@ async def test_call_returns_its_own_result_or_raises_its_own_error() -> None:
         async with trio.open_nursery() as calls:
             for item in range(500):
                 calls.start_soon(call, item)
-        assert not threads.calls
+        assert not threads.unended
     assert outcomes == {item: item * 2 if item % 7 else str(item) for item in range(500)}
 
 
@@ -103,7 +103,7 @@ async def test_blocking_calls_run_concurrently_up_to_max_calls() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert len(blocking.started) == 3
         blocking.go.set()
-        await threads.wait_idle()
+        await blocking.until_ended(5)
     assert sorted(map(str, blocking.ended)) == ["0", "1", "2", "3", "4"]
 
 
@@ -202,7 +202,7 @@ async def test_call_fails_if_no_thread_can_be_started(
         for _ in range(2):
             with pytest.raises(RuntimeError, match="new thread"):
                 await threads.call(0)
-        assert not threads.calls
+        assert not threads.unended
 
 
 # Prefetch: a thread gets its next message without a round trip to the trio thread

@@ -10,7 +10,7 @@ import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
-from rocketmq_py.consumer.push.invoker import Invoker
+from rocketmq_py.consumer.push.handler import open_executor
 from rocketmq_py.message import ReceivedMessage
 from tests.consumer.dispatching import SentBackMessages, concurrent_dispatch, filled_queue
 
@@ -147,9 +147,9 @@ async def test_call_that_ends_before_the_timeout_is_processed_is_acknowledged(
     dispatch = concurrent_dispatch(nursery, handle, 1, timeout=TIMEOUT, send_back=sent_back)
     dispatch.offer(process_queue)
     await wait_all_tasks_blocked()
-    (worker,) = dispatch._workers
+    (call,) = dispatch.running_calls()
     end.set()
-    dispatch._time_out(worker, worker.pending)
+    dispatch._time_out(call)
     await wait_all_tasks_blocked()
     assert process_queue.safe_offset == 1
     assert sent_back.offsets == []
@@ -238,7 +238,7 @@ async def test_cancellation_acknowledges_the_messages_of_threads_that_have_ended
         dispatch.offer(process_queue)
         await trio.to_thread.run_sync(blocking.hangs.wait)
         blocking.go.set()
-        while not dispatch._invoker.executor._finished:  # no checkpoint, in which trio collects the outcome
+        while not dispatch.executor._finished:  # no checkpoint, in which trio collects the outcome
             threading.Event().wait(0.001)
         nursery.cancel_scope.cancel()
     assert process_queue.safe_offset == 1
@@ -300,14 +300,19 @@ async def test_awaitable_result_of_a_synchronous_handler_times_out(
 
 
 async def test_awaitable_result_of_a_synchronous_handler_is_cancellable() -> None:
+    waits, ended = trio.Event(), trio.Event()
+
     async def hang() -> None:
-        await trio.sleep_forever()
+        try:
+            waits.set()
+            await trio.sleep_forever()
+        finally:
+            ended.set()
 
     async with trio.open_nursery() as nursery:
-        invoker = Invoker(lambda _: hang(), 1, nursery, in_lists=False)
-        nursery.start_soon(invoker.call, None)
-        await wait_all_tasks_blocked()
-        await invoker.executor.wait_idle()
-        await wait_all_tasks_blocked()
+        executor = open_executor(lambda _: hang(), 1, nursery)
+        nursery.start_soon(executor.call, None)
+        await waits.wait()
         nursery.cancel_scope.cancel()
-        invoker.abandon()
+        executor.abandon()
+    assert ended.is_set()

@@ -19,8 +19,7 @@ from rocketmq_py.consumer.group.handler_results import (
 )
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY
-from rocketmq_py.consumer.push.invoker import Invoker
+from rocketmq_py.consumer.push.handler_workers import YIELD_EVERY
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.consumer.settings import LOCK_MAX_LIVE_TIME
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -40,7 +39,7 @@ def orderly_dispatch(
 ) -> OrderlyDispatch:
     return OrderlyDispatch(
         nursery,
-        Invoker(handle, concurrency, nursery, in_lists=batch_size is not None),
+        handle,
         concurrency=concurrency,
         batch_size=batch_size,
         auto_commit=auto_commit,

@@ -17,7 +17,7 @@ from rocketmq_py.consumer.group.handler_results import ConsumeLater, SplitResult
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.direct_consumption import DirectConsumption
-from rocketmq_py.consumer.push.invoker import Invoker
+from rocketmq_py.consumer.push.handler import open_executor
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.consumer.settings import PushConsumerSettings
@@ -265,7 +265,7 @@ def orderly_dispatch(nursery: trio.Nursery, handle: Any, **options: Any) -> Orde
     batch_size = options.pop("batch_size", None)
     return OrderlyDispatch(
         nursery,
-        Invoker(handle, 1, nursery, in_lists=batch_size is not None),
+        handle,
         concurrency=1,
         batch_size=batch_size,
         suspend=1,
@@ -333,8 +333,8 @@ async def test_dead_letters_of_a_revoked_queue_are_left_to_its_new_owner(nursery
 async def test_operator_gets_the_reason(nursery: trio.Nursery, body: bytes, code: str) -> None:
     async def handle(orders: list[Order]) -> None: ...
 
-    invoker = Invoker(prepare_handler(handle, LISTS), 1, nursery, in_lists=True)
-    result = await DirectConsumption(invoker, LISTS).consume_directly(received(0, body))
+    executor = open_executor(prepare_handler(handle, LISTS), 1, nursery)
+    result = await DirectConsumption(executor, LISTS).consume_directly(received(0, body))
     assert result.consume_result == code
     assert ("cannot be decoded" in (result.remark or "")) is (body is BAD)
 
@@ -343,8 +343,8 @@ async def test_operator_gets_the_error_of_a_corrupt_message(nursery: trio.Nurser
     async def handle(_: ReceivedMessage) -> None:
         pytest.fail("the handler is not called with it")
 
-    invoker = Invoker(handle, 1, nursery, in_lists=False)
+    executor = open_executor(handle, 1, nursery)
     config = PushConsumerSettings(group="g")
-    result = await DirectConsumption(invoker, config).consume_directly(received(0, corruption="not zlib"))
+    result = await DirectConsumption(executor, config).consume_directly(received(0, corruption="not zlib"))
     assert result.consume_result == "CR_THROW_EXCEPTION"
     assert result.remark == "RocketMQError: its body cannot be read: not zlib"

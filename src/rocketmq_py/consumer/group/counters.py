@@ -48,7 +48,7 @@ class TopicCounters:
         pulled: messages in them.
         pull_seconds: total time of these pulls.
         redelivered: those messages that are redeliveries after a failure.
-        calls: handler calls that were timed. Not every call is.
+        calls: handler calls that have ended.
         call_seconds: total time of these calls.
         done: messages acknowledged.
         failed: messages whose handler failed, once per failure.

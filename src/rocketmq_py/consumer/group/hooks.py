@@ -148,7 +148,7 @@ class ConsumerHooks:
                 called.append(hook)
                 await call_hook(hook.before_consume, context, logger, "message")
             started = trio.current_time()
-            context.result = await call(context.messages[0] if is_single else context.messages)
+            context.result = await call(context.messages[0] if is_single else list(context.messages))
         except BaseException as error:
             context.error = error
             raise

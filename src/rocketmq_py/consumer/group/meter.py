@@ -41,31 +41,9 @@ class ConsumeMeter:
         if seconds is not None and count:
             self.waits.record_many(seconds, count)
 
-    def called(self, seconds: float, count: int = 1, outcome: str = "") -> None:
-        """Record ``count`` calls that took ``seconds`` together. See :func:`outcome_name`."""
-        if count:
-            self.calls.of(self._topic, outcome).record_many(seconds / count, count)
-
-    def called_in_sequence(
-        self, count: int, started: float, suspended: float | None, ended: float, outcome: str
-    ) -> None:
-        """Record calls that a worker made one after the other. Only the last may have failed or suspended.
-
-        The times between the calls are unknown. If the last one suspended, it is taken to have started then,
-        because the others were short. Otherwise each took the same time.
-
-        Args:
-            count: the number of calls.
-            started, ended: the start of the first call and the end of the last, on trio's clock.
-            suspended: when the last call first suspended. None if it did not.
-            outcome: the outcome of the last call.
-        """
-        if not count:
-            return
-        mean = (ended - started) / count
-        last_started = ended - mean if suspended is None or count == 1 else suspended
-        self.called(last_started - started, count - 1)
-        self.called(ended - last_started, 1, outcome)
+    def called(self, seconds: float, outcome: str = "") -> None:
+        """Record a handler call. See :func:`outcome_name`."""
+        self.calls.of(self._topic, outcome).record(seconds)
 
 
 def outcome_name(error: BaseException | None, result: object) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from rocketmq_py.consumer.group.handler_results import Suspend
 from rocketmq_py.consumer.lite.topic_queues import LiteTopicQueue
-from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.push.handler_executor import HandlerCall
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
@@ -41,10 +41,11 @@ class LiteDispatch(OrderlyDispatch):
         self._broker = broker
 
     async def _process_result(
-        self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], result: object
+        self, call: HandlerCall, messages: Sequence[ReceivedMessage], result: object
     ) -> float | None:
+        process_queue = call.buffer
         if not isinstance(result, Suspend) or not isinstance(process_queue, LiteTopicQueue):
-            return await super()._process_result(process_queue, messages, result)
+            return await super()._process_result(call, messages, result)
         if process_queue.dropped:
             return None
         seconds = self._suspend if result.seconds is None else result.seconds

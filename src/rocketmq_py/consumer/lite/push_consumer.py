@@ -12,7 +12,7 @@ from rocketmq_py.consumer.lite.base import BaseLiteTopicConsumer
 from rocketmq_py.consumer.lite.session import LiteSession
 from rocketmq_py.consumer.lite.settings import LiteTopicPushConsumerOptions, LiteTopicPushConsumerSettings
 from rocketmq_py.consumer.push.base_push_consumer import BasePushConsumer
-from rocketmq_py.consumer.push.invoker import Handler
+from rocketmq_py.consumer.push.handler import Handler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 
 

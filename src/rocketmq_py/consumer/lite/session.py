@@ -25,7 +25,7 @@ from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.pop_loop import PopLoop
 from rocketmq_py.consumer.pop.requests import PopSpec
 from rocketmq_py.consumer.pull.loop_table import LoopTable, start_loops
-from rocketmq_py.consumer.push.invoker import Handler, Invoker
+from rocketmq_py.consumer.push.handler import Handler
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -134,9 +134,7 @@ class LiteSession:
     async def _consume(self) -> None:
         config = self._config
         async with open_nursery() as handlers:
-            in_lists = config.batch_size is not None
-            invoker = Invoker(self._handle, config.concurrency, handlers, in_lists=in_lists)
-            dispatch = self._dispatch = self._open_dispatch(handlers, invoker)
+            dispatch = self._dispatch = self._open_dispatch(handlers)
             self._acknowledger.open(handlers)
             handlers.start_soon(self._keep_invisible)
             async with open_nursery() as background:
@@ -155,11 +153,11 @@ class LiteSession:
             await dispatch.drain_within(config.close_timeout, config.group)
             handlers.cancel_scope.cancel()
 
-    def _open_dispatch(self, nursery: trio.Nursery, invoker: Invoker) -> LiteDispatch:
+    def _open_dispatch(self, nursery: trio.Nursery) -> LiteDispatch:
         config = self._config
         return LiteDispatch(
             nursery,
-            invoker,
+            self._handle,
             concurrency=config.concurrency,
             batch_size=config.batch_size,
             auto_commit=True,

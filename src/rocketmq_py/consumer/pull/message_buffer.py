@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.consumer.group.meter import Arrivals
@@ -66,18 +66,16 @@ class MessageBuffer:
         """The number of waiting messages."""
         return len(self.waiting_messages)
 
-    def take(self) -> ReceivedMessage | None:
-        """Take the next waiting message. Return None if there is none, or if the queue is dropped."""
-        if self.waiting_messages and not self.dropped:
-            return self.waiting_messages.popleft()
-        return None
-
     def take_batch(self, count: int) -> list[ReceivedMessage]:
         """Take up to ``count`` waiting messages. Return none if the queue is dropped."""
         if self.dropped:
             return []
         waiting = self.waiting_messages
         return [waiting.popleft() for _ in range(min(count, len(waiting)))]
+
+    def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Put taken messages that no handler has got before the waiting ones."""
+        self.waiting_messages.extendleft(reversed(messages))
 
     def requeue(self, message: ReceivedMessage) -> None:
         """Put a taken message behind the waiting ones, if it was not removed."""

@@ -16,7 +16,7 @@ from rocketmq_py.consumer.group.base_consumer import GroupConsumer
 from rocketmq_py.consumer.group.membership import LEAVE_SECONDS
 from rocketmq_py.consumer.group.subscriptions import pop_retry_topic_of
 from rocketmq_py.consumer.push.base_push_consumer import BasePushConsumer
-from rocketmq_py.consumer.push.invoker import Handler
+from rocketmq_py.consumer.push.handler import Handler
 from rocketmq_py.consumer.push.session import Session
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.consumer.read.offset_queries import check_place

@@ -17,8 +17,7 @@ from rocketmq_py.consumer.group.handler_results import (
     Suspend,
     check_result,
 )
-from rocketmq_py.consumer.push.handler_failures import corruption_error
-from rocketmq_py.consumer.push.invoker import Invoker
+from rocketmq_py.consumer.push.handler_executor import HandlerExecutor, corruption_error
 from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
@@ -38,12 +37,12 @@ class DirectConsumption:
     """Calls the handler of a push consumer on operators' requests.
 
     Args:
-        invoker: calls the handler.
+        executor: calls the handler.
         config: the consumer's settings.
     """
 
-    def __init__(self, invoker: Invoker, config: PushConsumerSettings) -> None:
-        self._invoker = invoker
+    def __init__(self, executor: HandlerExecutor, config: PushConsumerSettings) -> None:
+        self._executor = executor
         self._config = config
 
     async def consume_directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
@@ -53,7 +52,7 @@ class DirectConsumption:
         try:
             if message.corruption is not None:
                 raise corruption_error(message)
-            result = await self._invoker.call(message if self._config.batch_size is None else (message,))
+            result = await self._executor.call(message if self._config.batch_size is None else [message])
             if isinstance(result, SplitResult):
                 remark = next(iter(result.dead_letters.values()), None)
                 result = result.result

@@ -1,92 +1,93 @@
-"""Handler executors call the message handler outside of the trio thread: in threads or in asyncio tasks."""
+"""Calls of the message handler, and the base of the executors that make them."""
 
 from __future__ import annotations
 
 import contextvars
+import inspect
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
 
 import trio
+
+from rocketmq_py.client.user_functions import failure_of
+from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.message import ReceivedMessage
 
 NO_RESULT: Any = object()
 """The result of a call that was not started or was cancelled. Its messages are redelivered elsewhere."""
 
 
 class HandlerCall:
-    """One call of the handler.
+    """One call of the handler with messages of a queue: its messages, its deadline and its outcome.
 
     Args:
-        argument: the handler's argument.
+        executor: makes the call.
+        buffer: the queue of the messages.
+        messages: the messages.
+        argument: the argument of the executor's function.
 
     Attributes:
-        argument: see above.
-        context: the context of this call alone. None runs it in a copy of the executor's context.
-        runner: the thread or task that makes the call. None before it starts and after it ends.
-        seconds: the duration. None if the call is not timed.
+        executor, buffer, messages, argument: see above.
+        context: the context of this call alone. None runs it in the executor's context.
+        runner: the task, thread or cancel scope of the running call. None before it starts and after it ends.
+        scope: cancels the wait for an awaitable that a plain handler has returned. None without such a wait.
+        deadline: when the call times out, on trio's clock. None before a timeout check has seen it running.
+        is_timed_out: whether it has timed out. Its messages are sent back then.
+        seconds: the duration. 0 for a call that was not started.
         is_cancelled: whether the call has been cancelled.
         result: the return value.
         error: the exception that the handler raised, or None.
     """
 
-    def __init__(self, argument: Any) -> None:
+    context: contextvars.Context | None = None
+    runner: Any = None
+    scope: trio.CancelScope | None = None
+    deadline: float | None = None
+    is_timed_out: bool = False
+    seconds: float = 0.0
+    is_cancelled: bool = False
+    result: Any = None
+    error: BaseException | None = None
+
+    def __init__(
+        self,
+        executor: HandlerExecutor,
+        buffer: MessageBuffer,
+        messages: Sequence[ReceivedMessage],
+        argument: Any,
+    ) -> None:
+        self.executor: HandlerExecutor = executor
+        self.buffer: MessageBuffer = buffer
+        self.messages: Sequence[ReceivedMessage] = messages
         self.argument: Any = argument
-        self.context: contextvars.Context | None = None
-        self.runner: Any = None
-        self.seconds: float | None = None
-        self.is_cancelled: bool = False
-        self.result: Any = None
-        self.error: BaseException | None = None
 
     def may_start(self) -> bool:
-        """Return whether the call is still wanted. The executor checks just before it starts the call."""
-        return True
+        """Return whether the call is still wanted. The executor checks just before it starts the call.
 
+        Raises the error of a message whose body is corrupt.
+        """
+        first = self.messages[0]
+        if first.corruption is not None:
+            raise corruption_error(first)
+        return not self.buffer.dropped
 
-class CallBatch(HandlerCall):
-    """Calls that an executor makes one after the other, and queues as one.
+    def fail(self, error: BaseException) -> None:
+        """Record the exception that ended the call."""
+        self.error = failure_of(error)
 
-    A call that suspends, fails or returns a result other than None is detached: it continues as a HandlerCall
-    of its own.
-
-    Args:
-        arguments: the argument of each call.
-
-    Attributes:
-        waiting: the arguments of calls that have not started.
-        current: the argument of the call that started last.
-        done: the arguments of calls that returned None.
-        detached: the call that was detached last.
-        expired: the argument of the call that timed out last, or None.
-    """
-
-    def __init__(self, arguments: deque[Any]) -> None:
-        super().__init__(None)
-        self.waiting: deque[Any] = arguments
-        self.current: Any = None
-        self.done: list[Any] = []
-        self.detached: HandlerCall | None = None
-        self.expired: Any = None
-
-    @abstractmethod
-    def may_start_next(self, argument: Any) -> bool:
-        """Return whether a call is still wanted. The executor checks just before it starts the call."""
-
-    @abstractmethod
-    def detach(self, argument: Any) -> HandlerCall:
-        """Return a HandlerCall for the call that has just started."""
-
-    @abstractmethod
-    def split_rest(self) -> CallBatch:
-        """Return a batch of the calls that have not started."""
+    def cancelled(self) -> None:
+        """Record that the call was cancelled before it had an outcome."""
+        self.is_cancelled = True
+        self.result = NO_RESULT
 
 
 class HandlerExecutor(ABC):
-    """Calls a function outside of the trio thread.
+    """Calls a function up to ``max_calls`` times at once, in tasks of trio or of another loop or in threads.
 
-    Calls wait in one queue. Outcomes return to the trio thread several at a time.
+    Calls wait in one queue. Outcomes return to the dispatch several at a time.
 
     Args:
         function: the function to call, with one argument.
@@ -95,22 +96,24 @@ class HandlerExecutor(ABC):
     Attributes:
         function: see above.
         cancels: whether a running call can be cancelled.
-        accepts_batches: whether :meth:`start` accepts a CallBatch.
-        calls: the queued and the running calls.
-        on_ended: called with lists of ended calls, but not with those of :meth:`call`. None after
-            :meth:`abandon`.
+        prefetches: whether the dispatch may queue more calls than can run, so that none waits for the trio
+            thread.
+        unended: the number of queued and running calls.
+        is_left_running: whether calls continue after :meth:`abandon`, because they cannot be cancelled.
+        on_ended: called with lists of ended calls, but not with those of :meth:`call`.
     """
 
     cancels: bool
-    accepts_batches = False
+    prefetches: bool
 
     def __init__(self, function: Callable[[Any], Any], max_calls: int) -> None:
         self.function = function
-        self.calls: set[HandlerCall] = set()
+        self.unended: int = 0
+        self.is_left_running: bool = False
         self.on_ended: Callable[[list[HandlerCall]], None] | None = None
         self._max_calls = max_calls
         self._context = contextvars.copy_context()
-        self._all_ended = trio.lowlevel.ParkingLot()
+        self._awaited: set[AwaitedCall] = set()
         self._is_abandoned = False
         # The following attributes are shared with other threads. Each access is one atomic deque operation,
         # or sets a flag that may be set twice but is never missed.
@@ -120,38 +123,38 @@ class HandlerExecutor(ABC):
 
     # In the trio thread
 
-    async def call(self, argument: Any) -> Any:
-        """Call the function and return its result, or raise its exception.
-
-        The call runs in a copy of the current task's context. A cancellation withdraws a queued call. It
-        cancels a running one or, if the executor cannot, waits until the call ends or :meth:`abandon`.
-        """
-        call = AwaitedCall(self, argument)
-        self.start([call])
-        await trio.lowlevel.wait_task_rescheduled(call.abort)
-        return call.outcome()
-
     @abstractmethod
     def start(self, calls: Sequence[HandlerCall]) -> None:
-        """Queue calls. Each starts as soon as a thread or task is free."""
+        """Queue calls. Each starts as soon as a task or thread is free."""
 
     @abstractmethod
     def cancel(self, call: HandlerCall) -> bool:
         """Cancel a running call. Return False if the executor cannot."""
 
-    async def wait_idle(self) -> None:
-        """Wait until no call is queued or running."""
-        while self.calls:
-            await self._all_ended.park()
-
     def abandon(self) -> None:
-        """Drop queued calls and stop waiting for running ones. Those that cannot be cancelled continue."""
+        """Stop waiting for running calls, and cancel those that can be cancelled. Start no others."""
         self._is_abandoned = True
+        self.is_left_running = bool(self.unended) and not self.cancels
         self.on_ended = None
-        for call in list(self.calls):
-            if isinstance(call, AwaitedCall):
-                call.abandon()
+        for call in list(self._awaited):
+            call.abandon()
         self._queue.clear()
+
+    async def call(self, argument: Any) -> Any:
+        """Call the function. Return its result, awaited if it is awaitable, or raise its exception.
+
+        The call runs in a copy of the current task's context. A cancellation withdraws a queued call. It
+        cancels a running one or, if the executor cannot, waits until the call ends or :meth:`abandon`.
+        """
+        call = AwaitedCall(self, argument)
+        self._awaited.add(call)
+        self.start([call])
+        try:
+            await trio.lowlevel.wait_task_rescheduled(call.abort)
+        finally:
+            self._awaited.discard(call)
+        result = call.outcome()
+        return await result if result is not None and inspect.isawaitable(result) else result
 
     def withdraw(self, call: HandlerCall) -> bool:
         """Remove a call from the queue. Return False if it has started."""
@@ -159,30 +162,16 @@ class HandlerExecutor(ABC):
             self._queue.remove(call)
         except ValueError:
             return False
-        self.calls.discard(call)
-        if not self.calls:
-            self._all_ended.unpark_all()
+        self.unended -= 1
         return True
-
-    def withdraw_batch(self, batch: CallBatch) -> int:
-        """Withdraw the calls of a batch that have not started. Return their number."""
-        count = 0
-        with suppress(IndexError):  # the executor pops from it at the same time
-            while batch.waiting:
-                batch.waiting.pop()
-                count += 1
-        self.withdraw(batch)
-        return count
 
     def try_cancel(self, call: HandlerCall) -> bool:
         """Withdraw or cancel a call. Return whether the caller may stop waiting for it."""
         return self.withdraw(call) or self.cancel(call) or self._is_abandoned
 
-    def collect(self, ended: list[HandlerCall]) -> None:
+    def collect(self, ended: Sequence[HandlerCall]) -> None:
         """Deliver the outcomes of ended calls: to the waiting tasks, or to :attr:`on_ended`."""
-        self.calls.difference_update(ended)
-        if not self.calls:
-            self._all_ended.unpark_all()
+        self.unended -= len(ended)
         others = []
         for call in ended:
             if type(call) is AwaitedCall:
@@ -208,22 +197,25 @@ class HandlerWithExecutor(Protocol):
 
 
 class AwaitedCall(HandlerCall):
-    """A call that a trio task waits for."""
+    """A call that a trio task waits for. The task, not this call, has its messages."""
 
     context: contextvars.Context | None
-    error: BaseException | None
 
     def __init__(self, executor: HandlerExecutor, argument: Any) -> None:
-        super().__init__(argument)
+        self.executor = executor
+        self.argument = argument
         self.context = contextvars.copy_context()
-        self._executor = executor
         self._task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
         self._raise_cancel: Callable[[], Any] | None = None
         self._cancelled: BaseException | None = None
 
+    def may_start(self) -> bool:
+        """Return True."""
+        return True
+
     def abort(self, raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
         """Handle the cancellation of the waiting task."""
-        if self._executor.try_cancel(self):
+        if self.executor.try_cancel(self):
             self._task = None
             return trio.lowlevel.Abort.SUCCEEDED
         self._raise_cancel = raise_cancel
@@ -257,3 +249,8 @@ class AwaitedCall(HandlerCall):
             raise error
         finally:
             del error
+
+
+def corruption_error(message: ReceivedMessage) -> RocketMQError:
+    """Return the error of a message whose body is corrupt. The handler is not called with it."""
+    return RocketMQError(f"its body cannot be read: {message.corruption}")

@@ -4,7 +4,7 @@ A call fails when the handler raises an exception or returns a result that the c
 it times out (``consume_timeout`` of concurrent consumers), and when the body of a message is corrupt. The
 result ``ConsumeLater`` of a concurrent consumer and ``Suspend`` of an ordered one have the same effect.
 
-- Concurrent consumers (``concurrent_dispatch``, ``executor_dispatch``) send the messages back to the broker,
+- Concurrent consumers (``concurrent_dispatch``) send the messages back to the broker,
   which delivers them again later: :class:`Redelivery`, which uses ``send_back.SendBack``. The time until a
   popped message is delivered again is changed instead: ``send_back.SendBackOrPopLater``.
 - Ordered consumers (``orderly_dispatch``) call the handler with the same messages again after a pause:
@@ -284,8 +284,3 @@ def log_end(error: BaseException, call: str) -> None:
             "the consumer ends, because its handler raised %s: %s",
             type(error).__name__, call, exc_info=users_traceback(error),
         )  # fmt: skip
-
-
-def corruption_error(message: ReceivedMessage) -> RocketMQError:
-    """Return the error of a message whose body is corrupt. The handler is not called with it."""
-    return RocketMQError(f"its body cannot be read: {message.corruption}")

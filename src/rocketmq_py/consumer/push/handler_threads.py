@@ -13,7 +13,6 @@ from typing import Any
 
 import trio
 
-from rocketmq_py.client.user_functions import failure_of
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, HandlerCall, HandlerExecutor
 
 THREAD_NAME = "rocketmq-py handler"
@@ -38,6 +37,7 @@ class HandlerThreads(HandlerExecutor):
     """
 
     cancels = False
+    prefetches = True
 
     def __init__(self, function: Callable[[Any], Any], max_calls: int, nursery: trio.Nursery) -> None:
         super().__init__(function, max_calls)
@@ -51,11 +51,11 @@ class HandlerThreads(HandlerExecutor):
 
     def start(self, calls: Sequence[HandlerCall]) -> None:
         """Queue calls for the threads. Start more threads if there are more calls than threads."""
-        self.calls.update(calls)
+        self.unended += len(calls)
         self._queue.extend(calls)
         if not self._is_waking:
             self._wake()
-        for _ in range(min(len(self.calls), self._max_calls) - len(self._threads)):
+        for _ in range(min(self.unended, self._max_calls) - len(self._threads)):
             self._start_thread()
 
     def cancel(self, call: HandlerCall) -> bool:
@@ -143,13 +143,11 @@ class HandlerThreads(HandlerExecutor):
 
 def run_call(call: HandlerCall, function: Callable[[Any], Any], context: contextvars.Context) -> None:
     """Run a call in the current thread and record its outcome."""
-    is_timed = call.seconds is not None
-    started = perf_counter() if is_timed else 0.0
+    started = perf_counter()
     try:
         result = context.run(function, call.argument) if call.may_start() else NO_RESULT
         if result is not None:
             call.result = result
     except BaseException as error:  # noqa: BLE001  # the consumer handles it
-        call.error = failure_of(error)
-    if is_timed:
-        call.seconds = perf_counter() - started
+        call.fail(error)
+    call.seconds = perf_counter() - started

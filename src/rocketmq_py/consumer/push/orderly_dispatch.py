@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
-from typing import Final
+from typing import Final, cast
 
 import trio
 
-from rocketmq_py.client.user_functions import failure_of, raise_without_failures, users_traceback
-from rocketmq_py.consumer.group.counters import TopicCounters
+from rocketmq_py.client.user_functions import users_traceback
 from rocketmq_py.consumer.group.handler_results import (
     CommitOffset,
     RollbackOffset,
@@ -19,18 +17,11 @@ from rocketmq_py.consumer.group.handler_results import (
     check_result,
 )
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
-from rocketmq_py.consumer.group.meter import outcome_name
-from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.consumer.push.base_dispatch import YIELD_EVERY, Dispatch, is_cancellation, note_cut_off
-from rocketmq_py.consumer.push.handler_failures import (
-    DeadLetterQueue,
-    RetryInPlace,
-    corruption_error,
-    describe,
-    log_end,
-)
-from rocketmq_py.consumer.push.invoker import Invoker
+from rocketmq_py.consumer.push.base_dispatch import Dispatch, record
+from rocketmq_py.consumer.push.handler import Handler
+from rocketmq_py.consumer.push.handler_executor import HandlerCall
+from rocketmq_py.consumer.push.handler_failures import DeadLetterQueue, RetryInPlace, describe
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 
@@ -44,8 +35,8 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
     Failed messages are dispatched again before the messages that follow them.
 
     Args:
-        nursery: runs the workers.
-        invoker: calls the handler.
+        nursery: runs the tasks of the executors and of outcomes that take time.
+        handle: the user's handler.
         concurrency: the number of queues that may be served at once.
         batch_size: the maximum number of messages in a call. None calls the handler with single messages.
         auto_commit: whether returning from the handler acknowledges its messages. If not, only the result
@@ -59,7 +50,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
     def __init__(
         self,
         nursery: trio.Nursery,
-        invoker: Invoker,
+        handle: Handler,
         *,
         concurrency: int,
         batch_size: int | None,
@@ -69,8 +60,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         dead_letter_queue: DeadLetterQueue,
         hooks: ConsumerHooks | None = None,
     ) -> None:
-        super().__init__(nursery, invoker, concurrency=concurrency, hooks=hooks)
-        self._batch_size = batch_size
+        super().__init__(nursery, handle, concurrency=concurrency, batch_size=batch_size, hooks=hooks)
         self._auto_commit = auto_commit
         self._suspend = suspend
         self._failures = RetryInPlace(
@@ -79,86 +69,57 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             dead_letter_queue=dead_letter_queue,
         )
 
-    async def _work(self) -> None:
-        ready, batch_size = self._ready, self._batch_size or 1
-        self._is_waking = False
-        # Fast path: one call in YIELD_EVERY is timed. Saves 6 % of push in order.
-        until_yield, is_timed = YIELD_EVERY, True
-        while True:
-            if not ready:
-                await self._idle.park()
-                self._is_waking = False
-                until_yield, is_timed = YIELD_EVERY, True
-                continue
+    # Calls
+
+    def _start_calls(self) -> None:
+        ready, executor = self._ready, self._next_executor
+        calls: list[HandlerCall] = []
+        space = self._concurrency - len(self._calls)
+        while ready and len(calls) < space:
             process_queue = ready.popleft()
-            if ready and not self._is_waking:
-                self._wake()
             lock = process_queue.lock
             assert lock is not None
             wait = None if process_queue.arrivals is None else process_queue.wait_of_next()
-            # The worker that uses the lock, or the renewal that gets it back, offers the queue again.
-            messages = [] if lock.busy or not lock.is_held else process_queue.take_batch(batch_size)
+            # The call that uses the lock, or the renewal that gets it back, offers the queue again.
+            may_start = lock.is_held and not lock.busy
+            messages = process_queue.take_batch(self._batch_size or 1) if may_start else []
             if not messages:
                 process_queue.is_ready = False
                 continue
-            if batch_size > 1:
+            if len(messages) > 1:
                 messages = _split_off_corrupt(process_queue, messages)
-            meter = process_queue.counts.meter
-            if meter is not None:
-                meter.waited(wait, len(messages))
-            await self._serve(process_queue, lock, messages, is_timed or meter is not None)
-            is_timed = False
-            until_yield -= 1
-            if not until_yield:
-                until_yield, is_timed = YIELD_EVERY, True
-                await trio.lowlevel.checkpoint()
+            if process_queue.counts.meter is not None:
+                process_queue.counts.meter.waited(wait, len(messages))
+            lock.busy = True
+            argument = messages[0] if self._batch_size is None else list(messages)
+            calls.append(HandlerCall(executor, process_queue, messages, argument))
+        if calls:
+            self._start(executor, calls)
 
-    async def _serve(
-        self, process_queue: ProcessQueue, lock: QueueLock, messages: list[ReceivedMessage], is_timed: bool
-    ) -> None:
-        """Call the handler with messages of a queue and process the outcome. Then continue the queue."""
-        lock.busy = True
-        self._in_flight += 1
-        started = trio.current_time() if is_timed else None
-        pause: float | None = None
-        try:
-            if messages[0].corruption is not None:
-                raise corruption_error(messages[0])
-            call = partial(self._call_hooked, process_queue) if self._hooked else self._invoker.call
-            result = await call(messages[0] if self._batch_size is None else messages)
-        except BaseException as error:
-            failure = failure_of(error)
-            if not isinstance(failure, Exception):
-                description = describe(process_queue, *messages)
-                if is_cancellation(error):
-                    note_cut_off(process_queue, messages)
-                if isinstance(error, BaseExceptionGroup):
-                    raise_without_failures(error, logger, "handler failed: %s", description)
-                log_end(error, description)
-                raise
-            _record_call(process_queue.counts, started, failure, None)
-            process_queue.counts.note_error(failure)
-            logger.error(
-                "handler failed: %s: %s",
-                describe(process_queue, *messages), self._failures.describe(messages),
-                exc_info=users_traceback(failure),
-            )  # fmt: skip
-            pause = await self._failures.retry(process_queue, messages)
-        else:
-            if started is not None:
-                _record_call(process_queue.counts, started, None, result)
-            if result is not None:
-                pause = await self._process_result(process_queue, messages, result)
-            elif self._auto_commit:
-                process_queue.remove_all(messages)
-            else:
-                process_queue.uncommitted += messages
-        finally:
-            self._in_flight -= 1
-            if self._closed:
-                self._check_drained()
-            if not self._invoker.abandoned:  # an abandoned thread may still work under the lock
-                lock.mark_idle()
+    # Outcomes
+
+    def _acknowledge_calls(self, calls: Sequence[HandlerCall]) -> None:
+        for call in calls:
+            record([call])
+            self._acknowledge(_queue_of(call), call.messages)
+            self._remove(call)
+
+    async def _process_failure(self, call: HandlerCall, error: Exception) -> float | None:
+        process_queue, messages = _queue_of(call), call.messages
+        logger.error(
+            "handler failed: %s: %s",
+            describe(process_queue, *messages), self._failures.describe(messages),
+            exc_info=users_traceback(error),
+        )  # fmt: skip
+        return await self._failures.retry(process_queue, messages)
+
+    def _remove(self, call: HandlerCall, pause: float | None = None) -> None:
+        """Forget a call, and continue its queue: at once, or after a pause."""
+        super()._remove(call)
+        process_queue = _queue_of(call)
+        lock = process_queue.lock
+        assert lock is not None
+        self._mark_idle(call)
         if process_queue.dropped:
             lock.on_acquired()  # after a seek, the queue's new messages wait for this call
         elif pause is not None:
@@ -168,6 +129,15 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         else:
             process_queue.is_ready = False
 
+    def _process_abandoned(self, call: HandlerCall) -> None:
+        self._mark_idle(call)
+
+    def _mark_idle(self, call: HandlerCall) -> None:
+        lock = _queue_of(call).lock
+        assert lock is not None
+        if not self.executor.is_left_running:  # an abandoned thread may still work under the lock
+            lock.mark_idle()
+
     async def _pause(self, process_queue: ProcessQueue, seconds: float) -> None:
         await trio.sleep(seconds)
         process_queue.is_ready = False
@@ -175,11 +145,11 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             self.offer(process_queue)
 
     async def _process_result(
-        self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], result: object
+        self, call: HandlerCall, messages: Sequence[ReceivedMessage], result: object
     ) -> float | None:
-        """Process a handler result. Return the seconds to pause, or None."""
+        process_queue = _queue_of(call)
         if isinstance(result, SplitResult):
-            return await self._process_split(process_queue, messages, result)
+            return await self._process_split(call, messages, result)
         if result is None:
             self._acknowledge(process_queue, messages)
             return None
@@ -209,16 +179,17 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         return await self._failures.retry(process_queue, messages)
 
     async def _process_split(
-        self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], result: SplitResult
+        self, call: HandlerCall, messages: Sequence[ReceivedMessage], result: SplitResult
     ) -> float | None:
         """Acknowledge or give up the messages without a call. Process its result for the others."""
+        process_queue = _queue_of(call)
         pauses: list[float | None] = [None]
         self._acknowledge(process_queue, [messages[index] for index in result.done])
         if result.dead_letters:
             reasons = {messages[index]: reason for index, reason in result.dead_letters.items()}
             pauses.append(await self._failures.give_up(process_queue, reasons))
         if others := result.remaining(messages):
-            pauses.append(await self._process_result(process_queue, others, result.result))
+            pauses.append(await self._process_result(call, others, result.result))
         return max([pause for pause in pauses if pause is not None], default=None)
 
     def _acknowledge(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
@@ -226,6 +197,10 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             process_queue.remove_all(messages)
         else:
             process_queue.uncommitted += messages
+
+
+def _queue_of(call: HandlerCall) -> ProcessQueue:
+    return cast("ProcessQueue", call.buffer)
 
 
 def _split_off_corrupt(process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
@@ -239,16 +214,3 @@ def _split_off_corrupt(process_queue: ProcessQueue, messages: list[ReceivedMessa
             process_queue.requeue_first(messages[count:])
             return messages[:count]
     return messages
-
-
-def _record_call(
-    counts: TopicCounters, started: float | None, error: BaseException | None, result: object
-) -> None:
-    """Record the duration of a call that has just ended. Does nothing if ``started`` is None."""
-    if started is None:
-        return
-    seconds = trio.current_time() - started
-    counts.calls += 1
-    counts.call_seconds += seconds
-    if counts.meter is not None:
-        counts.meter.called(seconds, 1, outcome_name(error, result))

@@ -12,7 +12,7 @@ from rocketmq_py.client.core import ClientCore
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
-from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch, messages_of
+from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
 from rocketmq_py.consumer.push.send_back import SendBack
 from rocketmq_py.consumer.settings import UNLIMITED_RECONSUME_TIMES
 from rocketmq_py.errors import RocketMQError
@@ -83,8 +83,8 @@ class QueueMoves:
         return [
             (call.buffer, message)
             for call in self.dispatch.running_calls()
-            if call.pending is not None and call.buffer in buffers
-            for message in messages_of(call.pending)
+            if call.buffer in buffers
+            for message in call.messages
             if message in call.buffer
         ]
 

@@ -27,9 +27,8 @@ from rocketmq_py.consumer.pull.running_info import RunningInfo
 from rocketmq_py.consumer.push.base_dispatch import Dispatch
 from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
 from rocketmq_py.consumer.push.direct_consumption import DirectConsumption
-from rocketmq_py.consumer.push.executor_dispatch import ExecutorDispatch
+from rocketmq_py.consumer.push.handler import Handler
 from rocketmq_py.consumer.push.handler_failures import FailedMessages
-from rocketmq_py.consumer.push.invoker import Handler, Invoker
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.consumer.push.queue_moves import TAKEOVER_SECONDS, QueueMoves
 from rocketmq_py.consumer.push.send_back import DroppedMessages, SendBack, SendBackOrPopLater
@@ -212,9 +211,7 @@ class Session:
     async def _consume(self) -> None:
         config = self._config
         async with open_nursery() as handlers:
-            in_lists = config.batch_size is not None
-            invoker = Invoker(self._handle, config.concurrency, handlers, in_lists=in_lists)
-            dispatch = self._dispatch = self._open_dispatch(handlers, invoker)
+            dispatch = self._dispatch = self._open_dispatch(handlers)
             handlers.start_soon(self._queues.keep_locks)
             async with open_nursery() as background:
                 self._queues.open(background)
@@ -233,7 +230,7 @@ class Session:
                     nursery=handlers,
                     pulled=RunningInfo(self._client, self._queues),
                     popped=self._popped,
-                    handler=DirectConsumption(invoker, config),
+                    handler=DirectConsumption(dispatch.executor, config),
                 )
                 with operator_requests.serve():
                     await self.stopping.wait()
@@ -242,7 +239,7 @@ class Session:
             await dispatch.drain_within(config.close_timeout, config.group)
             handlers.cancel_scope.cancel()
 
-    def _open_dispatch(self, nursery: trio.Nursery, invoker: Invoker) -> Dispatch[Any]:
+    def _open_dispatch(self, nursery: trio.Nursery) -> Dispatch[Any]:
         config = self._config
         send_back = SendBack(
             self._client, config.group, self._counters, max_reconsume_times=config.reconsume_limit
@@ -253,7 +250,7 @@ class Session:
         if config.orderly:
             return OrderlyDispatch(
                 nursery,
-                invoker,
+                self._handle,
                 concurrency=config.concurrency,
                 batch_size=config.batch_size,
                 auto_commit=config.auto_commit,
@@ -262,10 +259,9 @@ class Session:
                 dead_letter_queue=failed_messages,
                 hooks=self._hooks,
             )
-        kind = ConcurrentDispatch if invoker.is_async else ExecutorDispatch
-        dispatch = kind(
+        dispatch = ConcurrentDispatch(
             nursery,
-            invoker,
+            self._handle,
             concurrency=config.concurrency,
             batch_size=config.batch_size,
             timeout=config.consume_timeout,

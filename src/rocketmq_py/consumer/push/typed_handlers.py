@@ -19,8 +19,8 @@ from typing import Annotated, Any, ForwardRef, Protocol, TypeVar, get_args, get_
 from rocketmq_py.callables import check_callable, is_async
 from rocketmq_py.codecs import BodyDecoder
 from rocketmq_py.consumer.group.handler_results import SplitResult
+from rocketmq_py.consumer.push.handler import Handler
 from rocketmq_py.consumer.push.handler_executor import HandlerWithExecutor
-from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.errors import BodyDecodeError, ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.message.received import decode_body

@@ -15,7 +15,6 @@ from rocketmq_py import Client
 from rocketmq_py.callables import is_async
 from rocketmq_py.client import core_of
 from rocketmq_py.consumer import PushConsumer
-from rocketmq_py.consumer.push.invoker import SuspendedCall
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.errors import ConfigurationError
@@ -161,31 +160,3 @@ def test_tag_with_a_separator_of_other_clients_logs_a_warning(
 def test_valid_tags_log_no_warning(tags: str, caplog: pytest.LogCaptureFixture) -> None:
     PushConsumer(group="g").subscribe("T", tags)
     assert not caplog.records
-
-
-async def test_suspended_call_forwards_values_and_errors() -> None:
-    ended: list[str] = []
-
-    async def call() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            ended.append("cancelled")
-
-    async def quick() -> str:
-        await trio.lowlevel.checkpoint()
-        await trio.lowlevel.checkpoint()
-        return "done"
-
-    coroutine = quick()
-    assert await SuspendedCall(coroutine, coroutine.send(None)) == "done"
-    with trio.CancelScope() as scope:
-        endless = call()
-        rest = SuspendedCall(endless, endless.send(None))
-        scope.deadline = trio.current_time()
-        await rest
-    assert scope.cancelled_caught
-    assert ended == ["cancelled"]
-    failing = quick()
-    with pytest.raises(ZeroDivisionError):
-        SuspendedCall(failing, failing.send(None)).throw(ZeroDivisionError())

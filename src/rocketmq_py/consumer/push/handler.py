@@ -1,0 +1,37 @@
+"""The message handler, and the choice of its executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import trio
+
+from rocketmq_py.callables import is_async
+from rocketmq_py.consumer.push.handler_executor import HandlerExecutor, HandlerWithExecutor
+from rocketmq_py.consumer.push.handler_threads import HandlerThreads
+from rocketmq_py.consumer.push.handler_workers import HandlerWorkers
+
+Handler: TypeAlias = Callable[[Any], Any] | Callable[[Any, Any], Any]
+"""A message handler: an async function, or a synchronous one, which runs in a worker thread.
+
+Its argument is one message, or a list of messages if ``batch_size`` is set. If the parameter is annotated
+with another type than ReceivedMessage, the argument is the decoded body, or a list of bodies, and a second
+parameter receives the message, or the messages. Returning None acknowledges the messages. Returning a
+ConsumeResult chooses another outcome. Raising an Exception has them redelivered."""
+
+
+def open_executor(handle: Handler, concurrency: int, nursery: trio.Nursery) -> HandlerExecutor:
+    """Return the executor that calls a handler: in trio tasks, in threads, or the handler's own.
+
+    Args:
+        handle: the handler.
+        concurrency: the number of calls that may run at the same time.
+        nursery: runs one task for each worker or thread.
+    """
+    function: Any = handle
+    if isinstance(function, HandlerWithExecutor):
+        return function.make_executor(concurrency)
+    if is_async(function):
+        return HandlerWorkers(function, concurrency, nursery)
+    return HandlerThreads(function, concurrency, nursery)
