@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import traceback
 
 from rocketmq_py.queues import MessageQueue
 
@@ -20,6 +21,11 @@ def one_line(text: str | None) -> str:
     if len(text) <= 2 * _MAX_REMARK_LENGTH and len(line) <= _MAX_REMARK_LENGTH:
         return line
     return f"{line[:_MAX_REMARK_LENGTH]}... ({len(text)} characters)"
+
+
+def error_line(error: BaseException) -> str:
+    """Return the class and the text of an exception as one line, even if its ``__str__`` raises."""
+    return one_line("".join(traceback.format_exception_only(error)))
 
 
 def shortened(text: str) -> str:

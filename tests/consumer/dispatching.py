@@ -9,6 +9,7 @@ from typing import Any
 import trio
 import trio.testing
 
+from rocketmq_py.consumer.group.dead_letters import DeadLetter, FailedDelivery
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
@@ -70,11 +71,11 @@ class ScriptedReturns:
         self._send_back = send_back or SentBackMessages()
         self._send_to_dead_letters = send_to_dead_letters or DeadLetters()
 
-    async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
-        await self._send_back(message, delay_level)
+    async def send_back(self, failed: FailedDelivery) -> None:
+        await self._send_back(failed.message, failed.delay_level)
 
-    async def send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
-        await self._send_to_dead_letters(message, reason)
+    async def send_to_dead_letters(self, dead_letter: DeadLetter) -> None:
+        await self._send_to_dead_letters(dead_letter.message, dead_letter.stored_reason)
 
 
 def concurrent_dispatch(

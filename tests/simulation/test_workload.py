@@ -32,7 +32,7 @@ FOUND_BY = {
     "offset_too_early": 0,
     "reply_matched_twice": 0,
     "request_of_closed_connection": 8,
-    "forgotten_requester_expected": 116,
+    "forgotten_requester_expected": 159,
     "retry_ignores_queue": 4,
     "rolled_back_message_shown": 5,
     "send_back_skipped": 1,

@@ -18,6 +18,7 @@ from rocketmq_py.client import core_of
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.counters import ConsumerCounters, TopicCounters
+from rocketmq_py.consumer.group.dead_letters import FailedDelivery
 from rocketmq_py.consumer.group.handler_results import DELAY_SECONDS
 from rocketmq_py.consumer.group.subscriptions import original_topic, pop_retry_topic_of, subscription_of
 from rocketmq_py.consumer.pop.acknowledger import PATIENCE_SECONDS
@@ -366,7 +367,7 @@ async def test_delay_level_is_converted_to_an_invisible_time(
         popped.broker.put(message(0))
         await until(lambda: popped.is_ready)
         failed = attrs.evolve(popped.take(), reconsume_times=failures)
-        await popped.queues.acknowledger.deliver_later(failed, level)
+        await popped.queues.acknowledger.send_back(FailedDelivery(failed, level))
         [change] = popped.asked(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
         assert change.fields["invisibleTime"] == str(seconds * 1000)
 
@@ -380,14 +381,12 @@ async def test_message_becomes_a_dead_letter_after_the_last_failure(
         popped.broker.put(message(0))
         await until(lambda: popped.is_ready)
         failed = attrs.evolve(popped.take(), reconsume_times=failures)
-        await popped.queues.acknowledger.deliver_later(failed, level)
+        await popped.queues.acknowledger.send_back(FailedDelivery(failed, level, ValueError("no")))
         assert popped.broker.log[-2:] == ["CONSUMER_SEND_MSG_BACK", "ACK_MESSAGE"]
         assert popped.counters.of("T").dead_letters == 1
     reason = "the handler returned ConsumeLater(-1)" if level == -1 else "its last delivery failed"
-    assert (
-        f"group=g topic=T message={failed.message_id} keys= deliveries={failures + 1}: {reason}"
-        in caplog.text
-    )
+    described = f"message={failed.message_id} keys= deliveries={failures + 1}: {reason}"
+    assert f"group=g topic=T {described}: ValueError: no\n" in caplog.text
 
 
 async def test_message_delivered_too_often_becomes_a_dead_letter(
@@ -409,7 +408,7 @@ async def test_failed_send_back_is_logged(
         popped.broker.refused.add(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
         popped.broker.put(message(0))
         await until(lambda: popped.is_ready)
-        await popped.queues.acknowledger.deliver_later(popped.take(), 0)
+        await popped.queues.acknowledger.send_back(FailedDelivery(popped.take()))
         assert "send back failed, retrying: group=g broker=broker-a topic=T" in caplog.text
 
 

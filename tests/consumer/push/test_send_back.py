@@ -14,6 +14,7 @@ from rocketmq_py import Client
 from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.counters import ConsumerCounters
+from rocketmq_py.consumer.group.dead_letters import Cause, DeadLetter, FailedDelivery
 from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.consumer.push.send_back import SendBack
 from rocketmq_py.errors import BrokerError, RocketMQError
@@ -81,7 +82,7 @@ def message(**attributes: Any) -> ReceivedMessage:
 async def test_message_is_sent_back_to_its_broker() -> None:
     other, own = Broker(), Broker()
     async with send_back(other, own) as (giving, _):
-        await giving.send_back(message(broker_name="broker-b"), 5)
+        await giving.send_back(FailedDelivery(message(broker_name="broker-b"), 5))
     assert other.asked == []
     (request,) = own.asked
     assert ConsumerSendMsgBackRequest.from_fields(request.fields) == ConsumerSendMsgBackRequest(
@@ -98,7 +99,7 @@ async def test_message_is_sent_back_to_its_broker() -> None:
 async def test_copy_goes_to_another_broker_if_its_broker_fails() -> None:
     own, other = Broker(takes_back=False), Broker()
     async with send_back(own, other) as (giving, _):
-        await giving.send_back(message(reconsume_times=2, flag=3), 0)
+        await giving.send_back(FailedDelivery(message(reconsume_times=2, flag=3), 0))
     assert own.kinds() == ["CONSUMER_SEND_MSG_BACK"]
     (copy,) = other.asked
     assert copy.body == b"body"
@@ -115,7 +116,7 @@ async def test_copy_goes_to_another_broker_if_its_broker_fails() -> None:
 async def test_requests_contain_the_namespace() -> None:
     broker = Broker(takes_back=False)
     async with send_back(broker, namespace="ns") as (giving, _):
-        await giving.send_back(message(), 0)
+        await giving.send_back(FailedDelivery(message(), 0))
     back, copy = broker.asked
     assert (back.fields["group"], back.fields["originTopic"]) == ("ns%g", "ns%T")
     assert copy.fields["b"] == "%RETRY%ns%g"
@@ -169,14 +170,14 @@ async def test_large_bodies_are_compressed_and_corrupt_ones_are_not() -> None:
 async def test_unflushed_copy_counts_as_stored(status: int) -> None:
     broker = Broker(takes_back=False, copy_status=status)
     async with send_back(broker) as (giving, _):
-        await giving.send_back(message(), 0)
+        await giving.send_back(FailedDelivery(message(), 0))
     assert broker.kinds() == ["CONSUMER_SEND_MSG_BACK", "SEND_MESSAGE_V2"]
 
 
 async def test_own_broker_is_tried_last() -> None:
     brokers = [Broker(takes_back=False, takes_copies=name == "a") for name in "abc"]
     async with send_back(*brokers) as (giving, _):
-        await giving.send_back(message(broker_name="broker-a"), 0)
+        await giving.send_back(FailedDelivery(message(broker_name="broker-a"), 0))
     assert [broker.kinds()[-1] for broker in brokers] == ["SEND_MESSAGE_V2"] * 3
     assert brokers[0].kinds() == ["CONSUMER_SEND_MSG_BACK", "SEND_MESSAGE_V2"]
 
@@ -184,7 +185,7 @@ async def test_own_broker_is_tried_last() -> None:
 async def test_unresponsive_broker_is_skipped(jumping_clock: trio.testing.MockClock) -> None:
     frozen, other = Broker(silent=True), Broker()
     async with send_back(frozen, other) as (giving, _):
-        await giving.send_back(message(), 0)
+        await giving.send_back(FailedDelivery(message(), 0))
         assert trio.current_time() == pytest.approx(1, abs=0.5)
     assert other.kinds() == ["SEND_MESSAGE_V2"]
 
@@ -193,7 +194,7 @@ async def test_error_of_the_last_broker_is_raised() -> None:
     broker = Broker(takes_back=False, takes_copies=False)
     async with send_back(broker) as (giving, _):
         with pytest.raises(BrokerError, match="scripted"):
-            await giving.send_back(message(), 0)
+            await giving.send_back(FailedDelivery(message(), 0))
 
 
 Change = Callable[[ScriptedCluster], None]
@@ -215,14 +216,14 @@ async def test_missing_retry_topic_is_an_error(change: Change, text: str) -> Non
     async with send_back(broker) as (giving, cluster):
         change(cluster)
         with pytest.raises(RocketMQError, match=text):
-            await giving.send_back(message(), 0)
+            await giving.send_back(FailedDelivery(message(), 0))
 
 
 async def test_message_that_cannot_be_copied_is_an_error() -> None:
     broker = Broker(takes_back=False)
     async with send_back(broker) as (giving, _):
         with pytest.raises(RocketMQError, match="body is empty"):
-            await giving.send_back(message(body=b""), 0)
+            await giving.send_back(FailedDelivery(message(body=b""), 0))
 
 
 async def test_a_message_whose_last_delivery_failed_is_reported_as_a_dead_letter(
@@ -230,11 +231,11 @@ async def test_a_message_whose_last_delivery_failed_is_reported_as_a_dead_letter
 ) -> None:
     caplog.set_level(logging.INFO, "rocketmq_py.consumer")
     async with send_back(Broker(), max_reconsume_times=2) as (giving, _):
-        await giving.send_back(message(reconsume_times=1), 0)
+        await giving.send_back(FailedDelivery(message(reconsume_times=1), 0))
         assert not caplog.records
-        await giving.send_back(message(reconsume_times=2), 0)
-        await giving.send_back(message(), -1)
-        await giving.send_to_dead_letters(message(), "it cannot be decoded")
+        await giving.send_back(FailedDelivery(message(reconsume_times=2), 0))
+        await giving.send_back(FailedDelivery(message(), -1))
+        await giving.send_to_dead_letters(DeadLetter(message(), Cause.UNUSABLE, "it cannot be decoded"))
     prefix = f"message sent to the dead-letter queue: group=g topic=T message={ID} keys=k"
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("WARNING", f"{prefix} deliveries=3: its last delivery failed"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -11,7 +10,7 @@ import attrs
 import trio
 
 from rocketmq_py.consumer.group.meter import ConsumeMeter
-from rocketmq_py.error_texts import one_line
+from rocketmq_py.error_texts import error_line
 from rocketmq_py.errors import FlowControlError, RocketMQError
 from rocketmq_py.protocol.bodies import ConsumeStatus
 
@@ -82,9 +81,7 @@ class TopicCounters:
 
     def note_error(self, error: BaseException) -> None:
         """Note the error of a handler or a pull."""
-        # str() of a user's exception may raise.
-        text = "".join(traceback.format_exception_only(error))
-        self.last_error = one_line(text), trio.current_time()
+        self.last_error = error_line(error), trio.current_time()
 
 
 class ConsumerCounters:

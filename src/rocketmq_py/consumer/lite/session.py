@@ -11,7 +11,6 @@ from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.client.routes import Route
 from rocketmq_py.consumer.group.counters import ConsumerCounters
-from rocketmq_py.consumer.group.dead_letters import LAST_DELIVERY_FAILED
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.group.operator_requests import OperatorRequests
@@ -21,14 +20,13 @@ from rocketmq_py.consumer.lite.settings import LiteTopicPushConsumerSettings
 from rocketmq_py.consumer.lite.subscriber import LiteSubscriber
 from rocketmq_py.consumer.lite.topic_queues import LiteTopicQueue, LiteTopicQueues
 from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
-from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.pop_loop import PopLoop
 from rocketmq_py.consumer.pop.requests import PopSpec
 from rocketmq_py.consumer.pull.loop_table import LoopTable, start_loops
 from rocketmq_py.consumer.push.handler import Handler
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
-from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ALL_QUEUES, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX
 from rocketmq_py.remoting.nurseries import open_nursery
@@ -94,7 +92,6 @@ class LiteSession:
         self._queues: dict[MessageQueue, LiteTopicQueues] = {}
         self._pop_logs = RetryLogs(logger, "pop", "broker", group=config.group)
         self._renew_logs = RetryLogs(logger, "renewal of invisible messages", "broker", group=config.group)
-        self._dead_letter_logs = RetryLogs(logger, "send back", "broker", group=config.group)
         self._route_log = RetryLog(logger, "route lookup", group=config.group, topic=config.parent)
         self._route_changed = trio.Event()
         self._dispatch: LiteDispatch | None = None
@@ -163,7 +160,7 @@ class LiteSession:
             auto_commit=True,
             suspend=config.suspend_current_queue,
             max_reconsume_times=config.max_reconsume_times,
-            dead_letter_queue=self,
+            dead_letter_queue=self._acknowledger,
             hooks=self._hooks,
             broker=self,
         )
@@ -296,22 +293,6 @@ class LiteSession:
         except RocketMQError as error:
             self._renew_logs.failed(queue.queue.broker_name, error, lite_topic=queue.lite_topic)
             queue.drop()  # its messages are redelivered when their invisible time is over
-
-    async def send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
-        """Make a message a dead letter."""
-        assert isinstance(message, PoppedMessage)
-        broker_name = message.receipt.broker_name
-        try:
-            await self._requests.send_to_dead_letters(
-                message,
-                reason or LAST_DELIVERY_FAILED,
-                deliveries=message.reconsume_times + 1,
-                max_reconsume_times=self._config.max_reconsume_times,
-            )
-        except RocketMQError as error:
-            self._dead_letter_logs.failed(broker_name, error, message=message.message_id)
-            raise
-        self._dead_letter_logs.succeeded(broker_name)
 
 
 def _properties(config: LiteTopicPushConsumerSettings) -> dict[str, str]:

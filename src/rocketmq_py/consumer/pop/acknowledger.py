@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
+from contextlib import contextmanager, suppress
+from typing import Final, cast
 
 import trio
 
 from rocketmq_py.client.retry_log import RetryLogs
-from rocketmq_py.consumer.group.dead_letters import NOT_ACKNOWLEDGED, reason_for_dead_letter
+from rocketmq_py.consumer.group.dead_letters import Cause, DeadLetter, FailedDelivery
 from rocketmq_py.consumer.group.handler_results import delay_seconds
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.requests import PopRequests
@@ -69,32 +69,37 @@ class PopAcknowledger:
         """Whether a broker has got all acknowledgements."""
         return not self._processed.get(broker_name)
 
-    def send_to_dead_letters(self, message: PoppedMessage) -> None:
+    def give_up(self, message: PoppedMessage) -> None:
         """Make a message that was delivered too often a dead letter, in the background."""
         assert self._nursery is not None
-        self._nursery.start_soon(self._send_to_dead_letters, message, NOT_ACKNOWLEDGED)
+        self._nursery.start_soon(self._give_up, DeadLetter(message, Cause.NOT_ACKNOWLEDGED))
 
-    async def deliver_later(self, message: PoppedMessage, delay_level: int) -> None:
+    async def _give_up(self, dead_letter: DeadLetter) -> None:
+        with suppress(RocketMQError):  # logged. The broker redelivers the message
+            await self.send_to_dead_letters(dead_letter)
+
+    async def send_back(self, failed: FailedDelivery) -> None:
         """Schedule the redelivery of a failed message, or make it a dead letter after the last one.
 
-        Args:
-            message: the message.
-            delay_level: the delay, as in ConsumeLater, with the times of a broker's default settings. For 0
-                it grows with the number of failures.
+        The delay has the times of a broker's default settings. For level 0 it grows with the number of
+        failures. If a request fails, which is logged, the broker redelivers the message when its invisible
+        time is over.
         """
-        reason = reason_for_dead_letter(message, delay_level, self._max_reconsume_times)
-        if reason:
-            await self._send_to_dead_letters(message, reason)
-        else:
+        message = cast("PoppedMessage", failed.message)
+        dead_letter = failed.dead_letter(self._max_reconsume_times)
+        with suppress(RocketMQError):
+            if dead_letter is not None:
+                await self.send_to_dead_letters(dead_letter)
+                return
             with self._logged(message):
-                seconds = delay_seconds(delay_level, message.reconsume_times)
+                seconds = delay_seconds(failed.delay_level, message.reconsume_times)
                 await self._requests.change_invisible(message, seconds)
 
-    async def _send_to_dead_letters(self, message: PoppedMessage, reason: str) -> None:
-        deliveries = message.reconsume_times + (reason != NOT_ACKNOWLEDGED)
-        with self._logged(message):
+    async def send_to_dead_letters(self, dead_letter: DeadLetter) -> None:
+        """Make a message a dead letter, and acknowledge it. Raises RocketMQError, which is logged."""
+        with self._logged(cast("PoppedMessage", dead_letter.message)):
             await self._requests.send_to_dead_letters(
-                message, reason, deliveries=deliveries, max_reconsume_times=self._max_reconsume_times
+                dead_letter, max_reconsume_times=self._max_reconsume_times
             )
 
     @contextmanager
@@ -105,6 +110,7 @@ class PopAcknowledger:
             yield
         except RocketMQError as error:
             self._send_back_logs.failed(broker_name, error, topic=message.topic, message=message.message_id)
+            raise
         else:
             self._send_back_logs.succeeded(broker_name)
 

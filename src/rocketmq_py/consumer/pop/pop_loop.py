@@ -166,7 +166,7 @@ class PopLoop(Generic[Buffer]):
         for message in classified.filtered_out:
             self._acknowledger.acknowledge(message)
         for message in classified.exhausted:
-            self._acknowledger.send_to_dead_letters(message)
+            self._acknowledger.give_up(message)
         if classified.deliverable:
             self.process_queue.put(classified.deliverable, until)
             self._owner.deliver(self.process_queue)

@@ -14,7 +14,7 @@ from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.group.base_consumer import BaseConsumer
 from rocketmq_py.consumer.group.counters import ConsumerCounters
-from rocketmq_py.consumer.group.dead_letters import NOT_ACKNOWLEDGED
+from rocketmq_py.consumer.group.dead_letters import Cause, DeadLetter
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.group.operator_requests import OperatorRequests
@@ -172,13 +172,11 @@ class PopReceiver:
 
     async def reject(self, message: PoppedMessage) -> None:
         """Make an unacknowledged message a dead letter. It is acknowledged then."""
-        await self._requests.send_to_dead_letters(
-            message,
-            "the program rejected it",
-            deliveries=message.reconsume_times + 1,
-            max_reconsume_times=self._max_reconsume_times,
-        )
-        counts = self._counters.of(message.topic)
+        await self._send_to_dead_letters(DeadLetter(message, Cause.REJECTED))
+
+    async def _send_to_dead_letters(self, dead_letter: DeadLetter) -> None:
+        await self._requests.send_to_dead_letters(dead_letter, max_reconsume_times=self._max_reconsume_times)
+        counts = self._counters.of(dead_letter.message.topic)
         counts.failed += 1
         counts.sent_back += 1
 
@@ -275,15 +273,7 @@ class PopReceiver:
             if classified.filtered_out:
                 await self._requests.acknowledge(broker_name, classified.filtered_out)
             for message in classified.exhausted:
-                await self._requests.send_to_dead_letters(
-                    message,
-                    NOT_ACKNOWLEDGED,
-                    deliveries=message.reconsume_times,
-                    max_reconsume_times=self._max_reconsume_times,
-                )
-                counts = self._counters.of(message.topic)
-                counts.failed += 1
-                counts.sent_back += 1
+                await self._send_to_dead_letters(DeadLetter(message, Cause.NOT_ACKNOWLEDGED))
         except RocketMQError as error:
             self._acknowledge_logs.failed(broker_name, error)
         else:

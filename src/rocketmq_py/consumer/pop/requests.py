@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import attrs
 import trio
@@ -16,7 +16,7 @@ from rocketmq_py.client.lifespan import nursery_of
 from rocketmq_py.client.proxies import not_offered, unsupported_by_proxy
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.counters import ConsumerCounters
-from rocketmq_py.consumer.group.dead_letters import DeadLetters
+from rocketmq_py.consumer.group.dead_letters import DeadLetter, DeadLetters
 from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.consumer.pop.messages import (
     PoppedMessage,
@@ -293,18 +293,17 @@ class PopRequests:
         answer = await self._client.brokers.call(address, header)
         return with_new_receipt(message, ChangeInvisibleTimeAnswer.from_fields(answer.fields))
 
-    async def send_to_dead_letters(
-        self, message: PoppedMessage, reason: str, *, deliveries: int, max_reconsume_times: int
-    ) -> None:
-        """Send a message to the group's dead-letter queue and acknowledge it.
+    async def send_to_dead_letters(self, dead_letter: DeadLetter, *, max_reconsume_times: int) -> None:
+        """Send a popped message to the group's dead-letter queue and acknowledge it.
 
         The broker copies the message, so only the log has the reason and the number of deliveries.
         """
+        message = cast("PoppedMessage", dead_letter.message)
         await self._client.brokers.send_back(
             message, self._group, delay_level=DEAD_LETTER, max_reconsume_times=max_reconsume_times
         )
         await self.acknowledge(message.receipt.broker_name, [message])
-        self._dead_letters.note(message, reason, deliveries=deliveries)
+        self._dead_letters.note(dead_letter)
 
     async def _has_messages(self, answer: Command, connection: Connection, hold: float) -> bool:
         """Return whether the answer to a pop has messages. Back off if the broker holds too many pops."""

@@ -114,7 +114,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
                 error = corruption_error(message)
                 buffer.counts.note_error(error)
                 self._log_failure(buffer, (message,), error)
-                self._nursery.start_soon(self._redelivery.redeliver, buffer, [message], 0)
+                self._nursery.start_soon(self._redelivery.redeliver, buffer, [message], 0, error)
 
     # Outcomes
 
@@ -133,7 +133,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
 
     async def _process_failure(self, call: HandlerCall, error: Exception) -> None:
         self._log_failure(call.buffer, call.messages, error)
-        await self._redeliver(call, call.messages)
+        await self._redeliver(call, call.messages, error=error)
 
     def _log_failure(
         self, buffer: MessageBuffer, messages: Sequence[ReceivedMessage], error: Exception
@@ -176,10 +176,14 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
             await self._process_result(call, others, result.result)
 
     async def _redeliver(
-        self, call: HandlerCall, messages: Sequence[ReceivedMessage], delay_level: int = 0
+        self,
+        call: HandlerCall,
+        messages: Sequence[ReceivedMessage],
+        delay_level: int = 0,
+        error: BaseException | None = None,
     ) -> None:
         if not call.is_timed_out:  # else they were sent back
-            await self._redelivery.redeliver(call.buffer, messages, delay_level)
+            await self._redelivery.redeliver(call.buffer, messages, delay_level, error)
 
     # Timeouts
 
@@ -196,13 +200,16 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
     def _time_out(self, call: HandlerCall) -> None:
         """Time out a running call: send its messages back, and cancel the handler if possible."""
         call.is_timed_out = True
-        call.buffer.counts.note_error(TimeoutError(f"a handler call took more than {self._timeout:g} s"))
+        error = TimeoutError(f"a handler call took more than {self._timeout:g} s")
+        call.buffer.counts.note_error(error)
         logger.error(
             "handler timed out after %g s: %s: %s",
             self._timeout, describe(call.buffer, *call.messages),
             self._redelivery.describe(call.messages, TIMEOUT_DELAY_LEVEL),
         )  # fmt: skip
-        self._nursery.start_soon(self._redelivery.redeliver, call.buffer, call.messages, TIMEOUT_DELAY_LEVEL)
+        self._nursery.start_soon(
+            self._redelivery.redeliver, call.buffer, call.messages, TIMEOUT_DELAY_LEVEL, error
+        )
         if call.scope is None:
             call.executor.cancel(call)
         else:

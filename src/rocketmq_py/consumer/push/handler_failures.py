@@ -4,14 +4,15 @@ A call fails when the handler raises an exception or returns a result that the c
 it times out (``consume_timeout`` of concurrent consumers), and when the body of a message is corrupt. The
 result ``ConsumeLater`` of a concurrent consumer and ``Suspend`` of an ordered one have the same effect.
 
-- Concurrent consumers (``concurrent_dispatch``) send the messages back to the broker,
-  which delivers them again later: :class:`Redelivery`, which uses ``send_back.SendBack``. The time until a
-  popped message is delivered again is changed instead: ``send_back.SendBackOrPopLater``.
-- Ordered consumers (``orderly_dispatch``) call the handler with the same messages again after a pause:
-  :class:`RetryInPlace`.
+- Concurrent consumers (``concurrent_dispatch``) send the messages back to the broker, which delivers them
+  again later: :class:`Redelivery`, which uses ``send_back.SendBack``. The time until a popped message is
+  delivered again is changed instead: ``send_back.SendBackOrPopLater``.
+- Ordered consumers and consumers of lite topics (``orderly_dispatch``) call the handler with the same
+  messages again after a pause: :class:`RetryInPlace`.
 - Broadcasting consumers drop the messages (``send_back.DroppedMessages``), unless they are ordered.
 
-After ``max_reconsume_times`` failures a message becomes a dead letter of its group.
+After ``max_reconsume_times`` failures a message becomes a dead letter of its group. A ``FailedDelivery``
+tells when, and the ``DeadLetter`` has the cause, for all consumers: ``group.dead_letters``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import attrs
 import trio
 
 from rocketmq_py.client.user_functions import users_traceback
+from rocketmq_py.consumer.group.dead_letters import Cause, DeadLetter, FailedDelivery
 from rocketmq_py.consumer.group.handler_results import delay_seconds
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
@@ -45,15 +47,18 @@ LOCAL_RETRY_SECONDS = 5.0
 class DeadLetterQueue(Protocol):
     """The dead-letter queue of a group. A broadcasting group, which has none, drops the messages."""
 
-    async def send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
-        """Make a message a dead letter of the group. The reason may be empty."""
+    async def send_to_dead_letters(self, dead_letter: DeadLetter) -> None:
+        """Make a message a dead letter of the group. Raises RocketMQError, which is logged."""
 
 
 class FailedMessages(DeadLetterQueue, Protocol):
     """The brokers to which a consumer returns failed messages. See ``send_back.SendBack``."""
 
-    async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
-        """Have a message delivered again after a delay, or make it a dead letter after the last delivery."""
+    async def send_back(self, failed: FailedDelivery) -> None:
+        """Have a message delivered again after a delay, or make it a dead letter after the last delivery.
+
+        Raises RocketMQError, which is logged.
+        """
 
 
 class Dispatcher(Protocol):
@@ -109,13 +114,18 @@ class Redelivery:
         )
 
     async def redeliver(
-        self, buffer: MessageBuffer, messages: Sequence[ReceivedMessage], delay_level: int
+        self,
+        buffer: MessageBuffer,
+        messages: Sequence[ReceivedMessage],
+        delay_level: int = 0,
+        error: BaseException | None = None,
     ) -> None:
         """Send messages back to the broker. Those that it does not accept are retried here."""
         buffer.counts.failed += len(messages)
         async with open_nursery() as nursery:
             for message in messages:
-                send = partial(self._failed_messages.send_back, message, delay_level)
+                failed = FailedDelivery(message, delay_level, error)
+                send = partial(self._failed_messages.send_back, failed)
                 nursery.start_soon(self._send_or_retry, buffer, message, send)
 
     async def give_up(self, buffer: MessageBuffer, reasons: Mapping[ReceivedMessage, str]) -> None:
@@ -123,7 +133,8 @@ class Redelivery:
         buffer.counts.failed += len(reasons)
         async with open_nursery() as nursery:
             for message, reason in reasons.items():
-                send = partial(self._failed_messages.send_to_dead_letters, message, reason)
+                dead_letter = DeadLetter(message, Cause.UNUSABLE, reason)
+                send = partial(self._failed_messages.send_to_dead_letters, dead_letter)
                 nursery.start_soon(self._send_or_retry, buffer, message, send)
 
     async def _send_or_retry(
@@ -135,7 +146,7 @@ class Redelivery:
             return
         try:
             await send()
-        except RocketMQError:  # logged by SendBack
+        except RocketMQError:  # logged
             again = message
             if not isinstance(message, PoppedMessage):  # a PopProcessQueue knows its messages by identity
                 again = attrs.evolve(message, reconsume_times=message.reconsume_times + 1)
@@ -173,7 +184,11 @@ class RetryInPlace:
         return describe_deliveries(messages, self._limit_of(messages[0]), lambda _: self._suspend)
 
     async def retry(
-        self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], seconds: float | None = None
+        self,
+        process_queue: ProcessQueue,
+        messages: Sequence[ReceivedMessage],
+        seconds: float | None = None,
+        error: BaseException | None = None,
     ) -> float | None:
         """Requeue messages, or send them to the dead-letter queue after the last retry.
 
@@ -181,6 +196,7 @@ class RetryInPlace:
             process_queue: the queue of the messages.
             messages: the failed messages.
             seconds: the pause that the handler asked for. None is the default.
+            error: the exception that the handler raised, or None.
 
         Returns:
             Seconds to wait before the queue is dispatched again, or None for no pause.
@@ -190,7 +206,8 @@ class RetryInPlace:
         process_queue.counts.failed += len(messages)
         again = []
         for message in messages:
-            if self._is_exhausted(message) and await self._try_dead_letter(message):
+            dead_letter = FailedDelivery(message, error=error).dead_letter(self._limit_of(message))
+            if dead_letter is not None and await self._try_dead_letter(dead_letter):
                 process_queue.remove_sent_back(message)
             else:
                 again.append(attrs.evolve(message, reconsume_times=message.reconsume_times + 1))
@@ -212,7 +229,7 @@ class RetryInPlace:
         process_queue.counts.failed += len(reasons)
         again = []
         for message, reason in reasons.items():
-            if await self._try_dead_letter(message, reason):
+            if await self._try_dead_letter(DeadLetter(message, Cause.UNUSABLE, reason)):
                 process_queue.remove_sent_back(message)
             else:
                 again.append(message)
@@ -221,18 +238,15 @@ class RetryInPlace:
         process_queue.requeue_first(again)
         return self._suspend
 
-    def _is_exhausted(self, message: ReceivedMessage) -> bool:
-        return message.reconsume_times >= self._limit_of(message)
-
     def _limit_of(self, message: ReceivedMessage) -> float:
         limit = math.inf if message.corruption is None else DEFAULT_RECONSUME_TIMES
         return min(limit, self._max_reconsume_times)
 
-    async def _try_dead_letter(self, message: ReceivedMessage, reason: str = "") -> bool:
+    async def _try_dead_letter(self, dead_letter: DeadLetter) -> bool:
         """Send a message to the dead-letter queue. Return False if that failed."""
         try:
-            await self._dead_letter_queue.send_to_dead_letters(message, reason)
-        except RocketMQError:  # logged by SendBack
+            await self._dead_letter_queue.send_to_dead_letters(dead_letter)
+        except RocketMQError:  # logged
             return False
         return True
 

@@ -111,7 +111,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             describe(process_queue, *messages), self._failures.describe(messages),
             exc_info=users_traceback(error),
         )  # fmt: skip
-        return await self._failures.retry(process_queue, messages)
+        return await self._failures.retry(process_queue, messages, error=error)
 
     def _remove(self, call: HandlerCall, pause: float | None = None) -> None:
         """Forget a call, and continue its queue: at once, or after a pause."""

@@ -10,6 +10,7 @@ import trio
 
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.consumer.group.counters import ConsumerCounters
+from rocketmq_py.consumer.group.dead_letters import FailedDelivery
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
@@ -90,5 +91,5 @@ class QueueMoves:
 
     async def _send_back_one(self, buffer: MessageBuffer, message: ReceivedMessage) -> None:
         with suppress(RocketMQError):  # logged by SendBack
-            await self._send_back.send_back(message, MOVED_DELAY_LEVEL)
+            await self._send_back.send_back(FailedDelivery(message, MOVED_DELAY_LEVEL))
             buffer.remove_sent_back(message)

@@ -9,11 +9,7 @@ from typing import Final
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.group.counters import ConsumerCounters
-from rocketmq_py.consumer.group.dead_letters import (
-    LAST_DELIVERY_FAILED,
-    DeadLetters,
-    reason_for_dead_letter,
-)
+from rocketmq_py.consumer.group.dead_letters import DeadLetter, DeadLetters, FailedDelivery
 from rocketmq_py.consumer.group.handler_results import DEAD_LETTER, FIRST_DELAY_LEVEL
 from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
 from rocketmq_py.consumer.pop.messages import PoppedMessage
@@ -82,42 +78,35 @@ class SendBack:
         self._dead_letters = DeadLetters(group, counters)
         self._retry_logs = RetryLogs(logger, "send back", "broker", group=group)
 
-    async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def send_back(self, failed: FailedDelivery) -> None:
         """Ask the message's broker to deliver it again later. If that fails, send a copy to any broker.
-
-        Args:
-            message: the failed message.
-            delay_level: the delay, as in ConsumeLater.
 
         Raises:
             RocketMQError: both failed, which is logged. The original message is unchanged.
 
         When cancelled, the message may have been sent back.
         """
+        message = failed.message
         try:
             await self._client.brokers.send_back(
                 message,
                 self._group,
-                delay_level=delay_level,
+                delay_level=failed.delay_level,
                 max_reconsume_times=self._max_reconsume_times,
             )
         except RocketMQError as error:
             logger.debug("send back failed, sending a copy: message=%s: %s", message.message_id, error)
-            await self.send_copy(message, delay_level)
+            await self.send_copy(message, failed.delay_level)
         else:
             self._retry_logs.succeeded(message.broker_name)
-        reason = reason_for_dead_letter(message, delay_level, self._max_reconsume_times)
-        if reason:
-            self._dead_letters.note(message, reason, deliveries=message.reconsume_times + 1)
+        dead_letter = failed.dead_letter(self._max_reconsume_times)
+        if dead_letter is not None:
+            self._dead_letters.note(dead_letter)
 
-    async def send_to_dead_letters(self, message: ReceivedMessage, reason: str = "") -> None:
-        """Make a message a dead letter at once. Its property ``DLQ_REASON`` has the reason, if there is one.
-
-        Errors are those of :meth:`send_back`.
-        """
-        await self.send_copy(message, DEAD_LETTER, reason)
-        deliveries = message.reconsume_times + 1
-        self._dead_letters.note(message, reason or LAST_DELIVERY_FAILED, deliveries=deliveries)
+    async def send_to_dead_letters(self, dead_letter: DeadLetter) -> None:
+        """Make a message a dead letter at once. Errors are those of :meth:`send_back`."""
+        await self.send_copy(dead_letter.message, DEAD_LETTER, dead_letter.stored_reason)
+        self._dead_letters.note(dead_letter)
 
     async def send_copy(self, message: ReceivedMessage, delay_level: int, reason: str = "") -> None:
         """Send a copy to the group's retry topic. Brokers turn it into a dead letter after too many failures.
@@ -191,18 +180,18 @@ class SendBackOrPopLater:
         self._send_back = send_back
         self._acknowledger = acknowledger
 
-    async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def send_back(self, failed: FailedDelivery) -> None:
         """Have a message delivered again after a delay. Errors are those of SendBack."""
-        if isinstance(message, PoppedMessage):
-            await self._acknowledger.deliver_later(message, delay_level)
+        if isinstance(failed.message, PoppedMessage):
+            await self._acknowledger.send_back(failed)
         else:
-            await self._send_back.send_back(message, delay_level)
+            await self._send_back.send_back(failed)
 
-    async def send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
-        """Make a message a dead letter, with the reason unless that is empty."""
-        await self._send_back.send_to_dead_letters(message, reason)
-        if isinstance(message, PoppedMessage):
-            self._acknowledger.acknowledge(message)
+    async def send_to_dead_letters(self, dead_letter: DeadLetter) -> None:
+        """Make a message a dead letter."""
+        await self._send_back.send_to_dead_letters(dead_letter)
+        if isinstance(dead_letter.message, PoppedMessage):
+            self._acknowledger.acknowledge(dead_letter.message)
 
 
 class DroppedMessages:
@@ -215,19 +204,21 @@ class DroppedMessages:
     def __init__(self, group: str) -> None:
         self._group = group
 
-    async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def send_back(self, failed: FailedDelivery) -> None:
         """Drop a message, with a log line."""
+        message = failed.message
         logger.warning(
             "message dropped: group=%s topic=%s message=%s: the handler failed, and broadcasting groups have "
             "no redelivery",
             self._group, message.topic, message.message_id,
         )  # fmt: skip
 
-    async def send_to_dead_letters(self, message: ReceivedMessage, reason: str) -> None:
+    async def send_to_dead_letters(self, dead_letter: DeadLetter) -> None:
         """Drop a message, with a log line that has the reason."""
+        message = dead_letter.message
         logger.warning(
             "message dropped: group=%s topic=%s message=%s: broadcasting groups have no dead letters: %s",
-            self._group, message.topic, message.message_id, reason,
+            self._group, message.topic, message.message_id, dead_letter.reason,
         )  # fmt: skip
 
 
