@@ -145,7 +145,7 @@ SPARK_COUNTS = integration/test_spark_counts.py integration/test_spark_pipeline.
 REAL_PARTS = interoperation faults spark-counts behaviours spark spark-kills
 # These leave out slow tests that rarely fail alone: containers, kills of Spark, and the asyncio and threads APIs, whose
 # behaviours run on the embedded broker.
-REAL_PARTS_OF_REST = interoperation faults spark-counts behaviours-on-older spark
+REAL_PARTS_OF_REST = interoperation faults spark-counts behaviours-on-older versions-short spark
 
 real: java  ## All tests on real brokers; APIS=all: each API on each version
 	$(MAKE) --jobs=4 --keep-going $(REAL_PARTS)
