@@ -10,6 +10,8 @@ import pytest
 import trio
 
 from rocketmq_py import Client, Message, ReceivedMessage, SendResult
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.testing import run_broker
 from tests.cli.conftest import Invoke, StartMember
 
 
@@ -156,6 +158,20 @@ def test_list_and_resend_dead_letters(invoke: Invoke, threaded_broker: str) -> N
     to_topic = run_json(invoke, address, *resend, "--all", "--to-topic", "--again", "--yes")
     assert [one["topic"] for one in to_topic] == ["Orders", "Orders"]
     assert run_json(invoke, address, "topic", "describe", "Orders")["messages"] == 4
+
+
+def test_errors_name_the_letters_that_may_have_been_sent_again(invoke: Invoke) -> None:
+    with run_broker() as broker:
+        address = broker.name_server_address
+        (sent,) = trio.run(send, address, "Orders", Message("Orders", b"1"))
+        trio.run(make_dead_letters, address, "Orders", "billing", 1)
+        with broker.fail("QUERY_MESSAGE", code=ResponseCode.SYSTEM_ERROR):
+            listed = invoke("dlq", "list", "billing", "-n", address)
+            resent = invoke("dlq", "resend", "billing", "--all", "--yes", "-n", address)
+    assert (listed.code, resent.code) == (1, 1)
+    assert listed.out.decode().splitlines()[-1].split()[-1] == "unknown"
+    assert f"cannot tell whether {sent.message_id} was sent again: " in listed.err
+    assert f"{sent.message_id} was not sent: " in resent.err
 
 
 def test_dead_letters_are_listed_with_the_reason(invoke: Invoke, threaded_broker: str) -> None:

@@ -35,6 +35,9 @@ count_option: Final = click.option(
     help="At most the newest COUNT messages.",
 )  # fmt: skip
 
+UNKNOWN: Final = "cannot tell whether {} was sent again"
+"""What failed if a broker does not find the message that was sent again for a letter."""
+
 
 @click.group
 def dlq() -> None:
@@ -64,7 +67,7 @@ def list_letters(
             group, max_messages=count, start=since or "earliest", end=until or "latest"
         )
         print_result(output, [_value(one) for one in found.letters], [_table(group, found)])
-        return found.failures
+        return _named_failures(found, found.failures, UNKNOWN)
 
     run_admin(access, work)
 
@@ -121,7 +124,7 @@ def resend(
             complain(f"skipped {skipped} that were sent again before; --again sends them once more")
         if dry_run:
             print_result(output, [_value(one) for one in fresh], [_table(group, found, fresh)])
-            return found.failures
+            return _named_failures(found, found.failures, UNKNOWN)
         results = await admin.dead_letters.resend(fresh, to_topic=to_topic, again=again)
         rows = [
             (one.message.message_id, topic)
@@ -131,7 +134,7 @@ def resend(
         columns = [Column("DEAD LETTER"), Column("SENT TO")]
         names = ("message_id", "topic")
         print_result(output, [dict(zip(names, row, strict=True)) for row in rows], [Table(columns, rows)])
-        return {**found.failures, **results.failures}
+        return _named_failures(found, {**found.failures, **results.failures}, "{} was not sent")
 
     run_admin(access, work)
 
@@ -150,6 +153,14 @@ def _selected(group: str, letters: Sequence[DeadLetter], ids: Sequence[str]) -> 
             )
         selected += found
     return selected
+
+
+def _named_failures(
+    found: DeadLetterListing, failures: Mapping[str, RocketMQError], what: str
+) -> dict[str, RocketMQError]:
+    """Return failures by what failed. Those of letters have the text ``what`` with the letter's id."""
+    ids = {one.message.offset_message_id: one.message.message_id for one in found.letters}
+    return {what.format(ids[key]) if key in ids else key: error for key, error in failures.items()}
 
 
 def _value(letter: DeadLetter) -> dict[str, Any]:
@@ -184,7 +195,7 @@ def _table(group: str, found: DeadLetterListing, letters: Sequence[DeadLetter] |
             one.message.keys,
             body_summary(one.message),
             one.reason,
-            format_time(one.resent_ms),
+            "unknown" if one.message.offset_message_id in found.failures else format_time(one.resent_ms),
         )
         for one in (found.letters if letters is None else letters)
     ]
