@@ -10,6 +10,7 @@ import concurrent.futures
 import importlib
 import inspect
 import pkgutil
+import re
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from functools import cached_property
 from typing import Any, get_type_hints
@@ -66,6 +67,18 @@ def test_handles_of_sends_have_the_methods_of_futures(kind: type[Any]) -> None:
                 assert theirs[: len(ours)] == ours
                 assert all(one is not inspect.Parameter.empty for one in theirs[len(ours) :])
             assert callable(getattr(future, name))
+
+
+@pytest.mark.parametrize("package", sorted(APIS))
+def test_methods_describe_their_arguments_and_errors_in_each_api(package: str) -> None:
+    lacking = set()
+    for name, (inside, *outside) in KINDS.items():
+        kind = outside[sorted(APIS).index(package)]
+        for method, described in public(inside).items():
+            sections = set(re.findall(r"^ *(Args|Raises):$", described.__doc__ or "", re.MULTILINE))
+            text = getattr(kind, method, described).__doc__ or ""
+            lacking |= {f"{name}.{method} {section}" for section in sections if f"{section}:" not in text}
+    assert lacking == set()
 
 
 def public(kind: type[Any]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from rocketmq_py.consumer.pop.settings import PopConsumerSettings
 from rocketmq_py.consumer.push.handler import Handler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.consumer.settings import PushConsumerSettings
+from rocketmq_py.handoff.docstrings import with_sections_of
 from rocketmq_py.handoff.hosted import Target
 from rocketmq_py.handoff.undelivered_messages import Fetch, Undelivered, UndeliveredPolls
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -102,13 +103,13 @@ class BaseConsumer(Hosted[Target]):
 class ReceivingConsumer(BaseConsumer[Target]):
     """The base class of PopConsumer and LiteTopicConsumer: the program receives and acknowledges messages."""
 
+    @with_sections_of(consumer.PopConsumer.holding)
     def holding(
         self, message: PoppedMessage, *, invisible: Duration = 60.0
     ) -> AbstractAsyncContextManager[None]:
         """Keep a message invisible for as long as the ``async with`` block runs, then acknowledge it.
 
         The trio thread renews the invisible time, also while the block does not return to the event loop.
-        The arguments and errors are those of the trio consumer's ``holding``.
         """
         target: Any = self._target
         return self._entered(target.holding(message, invisible=invisible))
@@ -126,8 +127,23 @@ class HandlerConsumer(BaseConsumer[Target]):
 
         Async handlers run in at most ``concurrency`` tasks of the running loop, plain ones in as many worker
         threads, all with the context variables of this call. If another task cancels a handler's task, the
-        handler has failed and its message is delivered again. Results and exceptions of handlers, errors and
-        cancellation are as for the trio consumer.
+        handler has failed and its message is delivered again. When cancelled, running handlers are cancelled,
+        or abandoned if they run in threads, and their messages are delivered again.
+
+        Args:
+            handle: an async or a plain function. It is called with a ReceivedMessage, or with a list of them
+                if ``batch_size`` is set. If its parameter is annotated with another type, it is called with
+                the decoded body, and a second parameter receives the message. Returning None acknowledges the
+                messages. An exception has them delivered again, and they become dead letters after
+                ``max_reconsume_times`` failures. Returning a ConsumeLater, or a Suspend for ordered messages
+                and lite topics, has them delivered again after a chosen time.
+
+        Raises:
+            ClosedError: the consumer is not open.
+            ConfigurationError: ``handle`` has the wrong parameters or returned another value, the consumer is
+                running already, or another consumer of this client is in the group.
+            StoreError: the offset file of a broadcasting consumer cannot be read.
+            SqlFilterRefusedError: a broker does not accept a subscribed SQL filter.
         """
         self._check_open()
         handle = prepare_handler(handle, self._any_target.settings)
@@ -252,6 +268,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         """The settings."""
         return self._target.settings
 
+    @with_sections_of(consumer.LitePullConsumer.poll)
     async def poll(
         self,
         *,
@@ -260,8 +277,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
     ) -> list[ReceivedMessage]:
         """Return the next messages, or none after ``wait``. Acknowledges those of the previous poll.
 
-        Arguments and errors are those of the trio LitePullConsumer's ``poll``. When cancelled, no message is
-        lost: the next poll returns it.
+        When cancelled, no message is lost: the next poll returns it.
         """
         undelivered = self._undelivered
         return await self._fetch(undelivered, partial(undelivered.poll, max_messages, wait))
@@ -325,6 +341,7 @@ class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
         """The settings."""
         return self._target.settings
 
+    @with_sections_of(consumer.PopConsumer.receive)
     async def receive(
         self,
         topic: str | None = None,
@@ -335,8 +352,7 @@ class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
     ) -> list[PoppedMessage]:
         """Return messages as soon as there are any. A message that is not acknowledged in time comes again.
 
-        Arguments and errors are those of the trio PopConsumer's ``receive``. When cancelled, no message is
-        lost: the next call returns it.
+        When cancelled, no message is lost: the next call returns it.
         """
         receive = partial(
             self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait

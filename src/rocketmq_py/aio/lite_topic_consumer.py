@@ -14,6 +14,7 @@ from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer import LiteTopicConsumerOptions, LiteTopicPushConsumerOptions, PoppedMessage
 from rocketmq_py.consumer.lite.settings import LiteTopicConsumerSettings, LiteTopicPushConsumerSettings
 from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
+from rocketmq_py.handoff.docstrings import with_sections_of
 from rocketmq_py.handoff.undelivered_messages import Undelivered
 
 if TYPE_CHECKING:
@@ -60,13 +61,13 @@ class LiteTopicConsumer(LiteTopicConsumerMethods, ReceivingConsumer[consumer.Lit
         lite_topics: frozenset[str] = self._get("lite_topics")
         return lite_topics
 
+    @with_sections_of(consumer.LiteTopicConsumer.receive)
     async def receive(
         self, *, max_messages: int = MAX_MESSAGES, invisible: Duration = 60.0, wait: Duration = 15.0
     ) -> list[PoppedMessage]:
         """Receive messages of the subscribed lite topics as soon as there are any.
 
-        Arguments and errors are those of the trio LiteTopicConsumer's ``receive``. When cancelled, no message
-        is lost: the next call returns it.
+        When cancelled, no message is lost: the next call returns it.
         """
         receive = partial(self._target.receive, max_messages=max_messages, invisible=invisible, wait=wait)
         return self._undelivered.take(max_messages) or await self._fetch(self._undelivered, receive)

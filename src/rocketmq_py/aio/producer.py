@@ -19,6 +19,7 @@ from rocketmq_py.callables import check_callable
 from rocketmq_py.client.settings import ClientSettings
 from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.handoff.docstrings import with_sections_of
 from rocketmq_py.handoff.hosted import in_list, without_iterator
 from rocketmq_py.handoff.hosted_producer import HostedProducer, LoopSendCall
 from rocketmq_py.handoff.loop_link import LoopLink, current_link
@@ -101,11 +102,16 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
 
         It waits only while ``max_in_flight`` messages, or ``max_in_flight_bytes``, are pending. Messages of
         one task are sent in order. With ``linger``, only the bytes count. The future has the result, or the
-        error of the last attempt: await it, or pass it to ``asyncio.wait`` or ``gather``. ``timeout``
-        (seconds) starts when the message leaves the queue. Until then, cancelling the future keeps the
-        message from being sent.
+        error of the last attempt: await it, or pass it to ``asyncio.wait`` or ``gather``. Cancelling the
+        future keeps the message from being sent, as long as the message is in the queue.
 
         When cancelled while it waits, the message is not sent.
+
+        Args:
+            message: the message.
+            queue: the queue, or a selector; see the trio Producer.
+            timeout: seconds for all attempts together, from the moment at which the message leaves the queue.
+                None for the setting ``send_timeout``.
 
         Raises:
             InvalidMessageError: the argument is not a Message.
@@ -149,11 +155,14 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
     ) -> asyncio.Future[ReceivedMessage]:
         """Send a request, and return a future of the reply.
 
-        It waits as :meth:`submit`. Arguments and errors are those of :meth:`request`. InvalidMessageError,
-        SendForbiddenError, ClosedError and the errors of a selector are raised here, the others are in the
-        future. Cancelling the future does not take the request back, but drops its reply.
+        It waits as :meth:`submit`. Arguments and errors are those of :meth:`request`. Cancelling the future
+        does not take the request back, but drops its reply.
 
         When cancelled while it waits, the request is not sent.
+
+        Raises:
+            InvalidMessageError, SendForbiddenError, ClosedError: nothing was sent.
+            The errors of a selector. The future has all other errors.
         """
         queue = await self._select(queue, message)
         link = current_link()
@@ -162,13 +171,13 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
         await self._call(self._submit_request, message, done, queue=queue, timeout=timeout)
         return future
 
+    @with_sections_of(producer.Producer.send_all)
     async def send_all(
         self, messages: Iterable[Message], *, queues: Iterable[Destination | None] | None = None
     ) -> list[SendResult | RocketMQError]:
         """Send messages, wait for all of them, and return the outcome of each in order.
 
-        See the trio Producer's ``send_all``. With ``linger``, it is the fastest way to send many messages:
-        they reach the trio thread together.
+        With ``linger``, it is the fastest way to send many messages: they reach the trio thread together.
         """
         self._check_open()
         listed, destinations = in_list(messages), in_list(queues)
@@ -239,8 +248,9 @@ class TransactionProducer(Producer):
 
     Args:
         client, group: as for Producer. The group is required.
-        check: returns the state of a transaction. See the trio TransactionProducer.
-        **options: the fields of these classes.
+        check: called with a message whose transaction has no outcome yet. Returns the outcome as a
+            TransactionState. If it raises, the broker checks again.
+        **options: the settings of a TransactionProducer, and those of a Client unless one is shared.
 
     Raises:
         ConfigurationError: an option is unknown, missing or not valid.
@@ -266,6 +276,7 @@ class TransactionProducer(Producer):
         """The settings."""
         return self._target.settings
 
+    @with_sections_of(producer.TransactionProducer.send_in_transaction)
     async def send_in_transaction(
         self,
         message: Message,
@@ -278,7 +289,7 @@ class TransactionProducer(Producer):
         """Send a message that is delivered only if ``local_work`` commits.
 
         The loop calls an async ``local_work``, a worker thread a plain one, with the caller's context
-        variables. The arguments and errors are those of the trio TransactionProducer's method.
+        variables.
         """
         check_callable(local_work, "local_work", "message", "transaction_id")
         queue = await self._select(queue, message)
@@ -289,6 +300,7 @@ class TransactionProducer(Producer):
             message, work, queue=queue, timeout=timeout, check_immunity=check_immunity,
         )  # fmt: skip
 
+    @with_sections_of(producer.TransactionProducer.transaction)
     def transaction(
         self,
         message: Message,
@@ -299,7 +311,7 @@ class TransactionProducer(Producer):
     ) -> AbstractAsyncContextManager[Transaction]:
         """Send a message that is delivered only if the ``async with`` block ends without an exception.
 
-        The arguments and errors are those of the trio TransactionProducer's ``transaction``.
+        The arguments are those of :meth:`send_in_transaction`.
         """
         return self._transaction(message, queue, timeout, check_immunity)
 

@@ -23,6 +23,7 @@ from rocketmq_py.consumer.read.pull_result_stream import (
     DEFAULT_PARALLEL,
     DEFAULT_RETRY_TIMEOUT,
 )
+from rocketmq_py.handoff.docstrings import with_sections_of
 from rocketmq_py.handoff.hosted import check_usable
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.position import Position
@@ -56,6 +57,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         """The settings of its client."""
         return self._target.settings
 
+    @with_sections_of(consumer.Reader.open)
     def open(
         self,
         topic: str,
@@ -65,16 +67,14 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         stop_at_end: bool = False,
         sql: str | None = None,
     ) -> MessageStream:
-        """Open a stream over all queues of a topic. Use it as an async context manager.
-
-        Arguments and errors are those of the trio Reader's ``open``.
-        """
+        """Open a stream over all queues of a topic. Use it as an async context manager."""
         self._check_open()
         opened = self._call_plain(
             partial(self._target.open, topic, tags, start=start, stop_at_end=stop_at_end, sql=sql)
         )
         return MessageStream(opened, opened.next_batch, self)
 
+    @with_sections_of(consumer.Reader.range)
     def range(
         self,
         queue: MessageQueue,
@@ -84,10 +84,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         tags: str = ALL,
         sql: str | None = None,
     ) -> AsyncIterator[ReceivedMessage]:
-        """Return an async iterator over a part of one queue.
-
-        Arguments and errors are those of the trio Reader's ``range``.
-        """
+        """Return an async iterator over a part of one queue."""
         self._check_open()
         found = self._call_plain(
             partial(
@@ -97,6 +94,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         )  # fmt: skip
         return _Flattened(self, found.next_batch)
 
+    @with_sections_of(consumer.Reader.pull)
     def pull(
         self,
         ranges: Sequence[OffsetRange],
@@ -109,10 +107,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         retry_timeout: Duration = DEFAULT_RETRY_TIMEOUT,
         group: str = READER_GROUP,
     ) -> PullResultStream:
-        """Open a stream over offset ranges, with messages as brokers store them. Use it in ``async with``.
-
-        Arguments and errors are those of the trio Reader's ``pull``.
-        """
+        """Open a stream over offset ranges, with messages as brokers store them. Use it in ``async with``."""
         self._check_open()
         opened = self._call_plain(
             partial(

@@ -38,6 +38,7 @@ from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.calls import ThreadCall
+from rocketmq_py.handoff.docstrings import with_sections_of
 from rocketmq_py.handoff.hosted import Target
 from rocketmq_py.handoff.undelivered_messages import Fetch, Undelivered, UndeliveredPolls
 from rocketmq_py.library_logger import LibraryLogger
@@ -93,11 +94,11 @@ class BaseConsumer(Hosted[Target]):
 class ReceivingConsumer(BaseConsumer[Target]):
     """The base class of PopConsumer and LiteTopicConsumer: the program receives and acknowledges messages."""
 
+    @with_sections_of(consumer.PopConsumer.holding)
     def holding(self, message: PoppedMessage, *, invisible: Duration = 60.0) -> AbstractContextManager[None]:
         """Keep a message invisible for as long as the ``with`` block runs, then acknowledge it.
 
         The trio thread renews the invisible time, whatever the calling thread does.
-        The arguments and errors are those of the trio consumer's ``holding``.
         """
         target: Any = self._target
         return self._entered(target.holding(message, invisible=invisible))
@@ -114,8 +115,24 @@ class HandlerConsumer(BaseConsumer[Target]):
         """Join the group and call ``handle`` for its messages, until :meth:`stop`.
 
         Ctrl-C, or another exception in the waiting thread, stops the run and is raised after its end. A
-        second one does not wait for handlers. Results and exceptions of handlers, and errors, are as for the
-        trio consumer. Raises ConfigurationError for an async handler, which needs an event loop.
+        second one does not wait for handlers.
+
+        Args:
+            handle: a plain function, which runs in the consumer's own threads. It is called with a
+                ReceivedMessage, or with a list of them if ``batch_size`` is set. If its parameter is
+                annotated with another type, it is called with the decoded body, and a second parameter
+                receives the message. Returning None acknowledges the messages. An exception has them
+                delivered again, and they become dead letters after ``max_reconsume_times`` failures.
+                Returning a ConsumeLater, or a Suspend for ordered messages and lite topics, has them
+                delivered again after a chosen time.
+
+        Raises:
+            ClosedError: the consumer is not open.
+            ConfigurationError: ``handle`` is async, which needs an event loop, has the wrong parameters or
+                returned another value, the consumer is running already, or another consumer of this client
+                is in the group.
+            StoreError: the offset file of a broadcasting consumer cannot be read.
+            SqlFilterRefusedError: a broker does not accept a subscribed SQL filter.
         """
         if callable(handle):
             handle = prepare_handler(handle, self._any_target.settings)
@@ -288,6 +305,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
         """The settings."""
         return self._target.settings
 
+    @with_sections_of(consumer.LitePullConsumer.poll)
     def poll(
         self,
         *,
@@ -296,8 +314,7 @@ class LitePullConsumer(LitePullConsumerMethods, BaseConsumer[consumer.LitePullCo
     ) -> list[ReceivedMessage]:
         """Return the next messages, or none after ``wait``. Acknowledges those of the previous poll.
 
-        Arguments and errors are those of the trio LitePullConsumer's ``poll``. When interrupted, no message
-        is lost: the next poll returns it.
+        When interrupted, no message is lost: the next poll returns it.
         """
         undelivered = self._undelivered
         return self._fetch(undelivered, partial(undelivered.poll, max_messages, wait))
@@ -361,6 +378,7 @@ class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
         """The settings."""
         return self._target.settings
 
+    @with_sections_of(consumer.PopConsumer.receive)
     def receive(
         self,
         topic: str | None = None,
@@ -371,8 +389,7 @@ class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
     ) -> list[PoppedMessage]:
         """Return messages as soon as there are any. A message that is not acknowledged in time comes again.
 
-        Arguments and errors are those of the trio PopConsumer's ``receive``. When interrupted, no message is
-        lost: the next call returns it.
+        When interrupted, no message is lost: the next call returns it.
         """
         receive = partial(
             self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait

@@ -18,6 +18,7 @@ from rocketmq_py.blocking.pipelined_sends import ThreadSendQueue
 from rocketmq_py.client.settings import ClientSettings
 from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.handoff.docstrings import with_sections_of
 from rocketmq_py.handoff.hosted import in_list
 from rocketmq_py.handoff.hosted_producer import HostedProducer, ThreadSendCall
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
@@ -99,10 +100,16 @@ class Producer(ProducerMethods, HostedProducer[ThreadSendQueue], Hosted[producer
 
         It waits only while ``max_in_flight`` messages, or ``max_in_flight_bytes``, are pending. Messages of
         one thread are sent in order. With ``linger``, only the bytes count. The future has the result, or the
-        error of the last attempt. ``timeout`` (seconds) starts when the message leaves the queue. Until then,
-        cancelling the future keeps the message from being sent.
+        error of the last attempt. Cancelling the future keeps the message from being sent, as long as the
+        message is in the queue.
 
         When interrupted while it waits, the message is not sent.
+
+        Args:
+            message: the message.
+            queue: the queue, or a selector; see the trio Producer.
+            timeout: seconds for all attempts together, from the moment at which the message leaves the queue.
+                None for the setting ``send_timeout``.
 
         Raises:
             InvalidMessageError: the argument is not a Message.
@@ -115,9 +122,12 @@ class Producer(ProducerMethods, HostedProducer[ThreadSendQueue], Hosted[producer
     ) -> Future[ReceivedMessage]:
         """Send a request, and return a future of the reply.
 
-        It waits as :meth:`submit`. Arguments and errors are those of :meth:`request`. InvalidMessageError,
-        SendForbiddenError and ClosedError are raised here, the others are in the future, which cannot be
+        It waits as :meth:`submit`. Arguments and errors are those of :meth:`request`. The future cannot be
         cancelled.
+
+        Raises:
+            InvalidMessageError, SendForbiddenError, ClosedError: nothing was sent. The future has all other
+                errors.
         """
         future: ThreadFuture[ReceivedMessage] = ThreadFuture(self._thread, self._send_queue.callback_runner)
         future.claim()
@@ -125,13 +135,13 @@ class Producer(ProducerMethods, HostedProducer[ThreadSendQueue], Hosted[producer
         self._call(self._submit_request, message, done, queue=queue, timeout=timeout)
         return future
 
+    @with_sections_of(producer.Producer.send_all)
     def send_all(
         self, messages: Iterable[Message], *, queues: Iterable[Destination | None] | None = None
     ) -> list[SendResult | RocketMQError]:
         """Send messages, wait for all of them, and return the outcome of each in order.
 
-        See the trio Producer's ``send_all``. With ``linger``, it is the fastest way to send many messages:
-        they reach the trio thread together.
+        With ``linger``, it is the fastest way to send many messages: they reach the trio thread together.
         """
         return self._call(self._send_all, in_list(messages), in_list(queues))
 
@@ -167,8 +177,9 @@ class TransactionProducer(Producer):
 
     Args:
         client, group: as for Producer. The group is required.
-        check: returns the state of a transaction. See the trio TransactionProducer.
-        **options: the fields of these classes.
+        check: called with a message whose transaction has no outcome yet. Returns the outcome as a
+            TransactionState. If it raises, the broker checks again.
+        **options: the settings of a TransactionProducer, and those of a Client unless one is shared.
 
     Raises:
         ConfigurationError: an option is unknown, missing or not valid.
@@ -195,6 +206,7 @@ class TransactionProducer(Producer):
 
     send_in_transaction: Final = blocking(producer.TransactionProducer.send_in_transaction)
 
+    @with_sections_of(producer.TransactionProducer.transaction)
     def transaction(
         self,
         message: Message,
@@ -205,7 +217,7 @@ class TransactionProducer(Producer):
     ) -> AbstractContextManager[Transaction]:
         """Send a message that is delivered only if the ``with`` block ends without an exception.
 
-        The arguments and errors are those of the trio TransactionProducer's ``transaction``.
+        The arguments are those of :meth:`send_in_transaction`.
         """
         return self._entered(
             self._target.transaction(message, queue=queue, timeout=timeout, check_immunity=check_immunity)

@@ -24,6 +24,7 @@ from rocketmq_py.consumer.read.pull_result_stream import (
     DEFAULT_PARALLEL,
     DEFAULT_RETRY_TIMEOUT,
 )
+from rocketmq_py.handoff.docstrings import with_sections_of
 from rocketmq_py.handoff.hosted import check_usable, close_soon
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.position import Position
@@ -60,6 +61,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         """The settings of its client."""
         return self._target.settings
 
+    @with_sections_of(consumer.Reader.open)
     def open(
         self,
         topic: str,
@@ -69,15 +71,13 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         stop_at_end: bool = False,
         sql: str | None = None,
     ) -> MessageStream:
-        """Open a stream over all queues of a topic. Iterate over it, and close it.
-
-        Arguments and errors are those of the trio Reader's ``open``.
-        """
+        """Open a stream over all queues of a topic. Iterate over it, and close it."""
         reading = self._call_plain(
             self._target.open, topic, tags, start=start, stop_at_end=stop_at_end, sql=sql
         )
         return MessageStream(reading, self)
 
+    @with_sections_of(consumer.Reader.range)
     def range(
         self,
         queue: MessageQueue,
@@ -87,7 +87,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         tags: str = ALL,
         sql: str | None = None,
     ) -> Iterator[ReceivedMessage]:
-        """Return an iterator over a part of one queue. See the trio Reader's ``range``."""
+        """Return an iterator over a part of one queue."""
         found = self._call_plain(
             self._target.range,
             queue,
@@ -98,6 +98,7 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         )
         return _Flattened(self, found.next_batch)
 
+    @with_sections_of(consumer.Reader.pull)
     def pull(
         self,
         ranges: Sequence[OffsetRange],
@@ -113,7 +114,6 @@ class Reader(ReaderMethods, Hosted[consumer.Reader]):
         """Open a stream over offset ranges, with messages as brokers store them, and start pulling.
 
         It ends at the end of the iteration, or when the stream is closed, by ``close()`` or ``with``.
-        Arguments and errors are those of the trio Reader's ``pull``.
         """
         pulling = self._call_plain(
             self._target.pull,
