@@ -90,5 +90,8 @@ async def test_corrupt_message_is_logged_and_becomes_a_dead_letter(
     assert (letter.body, letter.properties["KEYS"]) == (b"poison", "poison")
     assert letter.corruption is not None
     log_records.flush()
-    assert caplog.text.count("its body cannot be read") == 2, "once for each of its two deliveries"
+    causes = [line for line in caplog.text.splitlines() if "its body cannot be read" in line]
+    (dead_letter,) = [line for line in causes if "message sent to the dead-letter queue" in line]
+    assert f"group=group-{unique} " in dead_letter
+    assert len(causes) == 3, "once for each of its two deliveries, and once for the dead letter"
     assert await core_of(client).brokers.committed_offset(f"group-{unique}", queue) == 3

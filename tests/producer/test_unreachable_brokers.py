@@ -266,6 +266,22 @@ async def test_a_oneway_message_waits_for_the_broker(jumping_clock: trio.testing
             assert len(again.asked(SENDS)) == 1
 
 
+async def test_a_oneway_message_fails_at_its_timeout_if_all_brokers_stay_away(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with (
+        scripted_cluster(store, store) as cluster,
+        producer_of(cluster.address, send_timeout=10) as producer,
+    ):
+        await stop(*cluster.brokers.values())
+        start = trio.current_time()
+        for seconds in 0, 0, 10:  # it waits as soon as both are known to be away
+            with pytest.raises(ConnectError, match="Connection refused") as caught:
+                await producer.send_oneway(MESSAGE)
+            assert caught.value.delivery is Delivery.NOT_SENT
+            assert trio.current_time() - start == pytest.approx(seconds, abs=0.1)
+
+
 async def test_only_attempts_that_reached_a_broker_are_counted(jumping_clock: trio.testing.MockClock) -> None:
     async with (
         scripted_cluster(refuse(ResponseCode.SYSTEM_ERROR)) as cluster,
