@@ -27,6 +27,7 @@ from rocketmq_py.protocol.stored_message import (
     decode_messages,
     decode_within_budget,
     encode_message,
+    properties_of,
 )
 from tests.protocol import java_messages as java
 from tests.protocol.strategies import int32, int64, text
@@ -257,6 +258,7 @@ def test_round_trip(values: dict[str, object]) -> None:
     data = encode_message(**values)  # type: ignore[arg-type]  # the strategy has the right types
     message = decode(data)
     assert encode_again(message) == data
+    assert properties_of(data) == values["properties"]
     decoded = attrs.asdict(message)
     decoded["properties"] = decoded["encoded_properties"]
     v6 = BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG

@@ -68,6 +68,7 @@ _MIN_SIZE = HEAD.size + 3  # an empty topic and no properties
 _UNUSUAL_FLAGS = _V6_FLAGS | _BATCH_FLAGS | _COMPRESSION_FLAGS
 _MAX_SHORT_TOPIC = 127
 _V6_ADDRESS_SIZE = 20
+_MAGIC_V2_BYTES = MAGIC_V2.to_bytes(4, "big", signed=True)
 _pack_short = struct.Struct(">h").pack
 
 
@@ -267,6 +268,19 @@ def _decode(data: bytes, position: int, end: int, broker_name: str) -> ReceivedM
         born_address, store_time, store_address, reconsume_times, prepared_offset, crc, size,
         data[properties_start:properties_end], corruption,
     )  # fmt: skip
+
+
+def properties_of(data: bytes) -> bytes:
+    """Return the encoded properties of one stored message, without decoding the rest of it.
+
+    The message must be valid: its lengths are not checked.
+    """
+    body_start = _HEADS[data[_SYSTEM_FLAG_INDEX] & _V6_FLAGS].size
+    topic_size_at = body_start + int.from_bytes(data[body_start - 4 : body_start], "big")
+    topic_start = topic_size_at + (2 if data[4:8] == _MAGIC_V2_BYTES else 1)
+    topic_end = topic_start + int.from_bytes(data[topic_size_at:topic_start], "big")
+    start = topic_end + 2
+    return data[start : start + int.from_bytes(data[topic_end:start], "big")]
 
 
 def _contradiction(position: int, size: int) -> ProtocolError:

@@ -35,6 +35,11 @@ packed_peer: Callable[[str], bytes] = lru_cache(maxsize=1024)(pack_address)
 """Packs the address of a client. Fast path: cached, because each message that a client sends contains it."""
 
 
+def system_flag_of(stored: StoredMessage) -> int:
+    """Return the system flag of a stored message."""
+    return int.from_bytes(stored.data[_SYSTEM_FLAG_AT], "big", signed=True)
+
+
 def illegal_message(max_body_size: int, max_properties_kib: int) -> str:
     """Return the remark that refuses a message for its size, with the limits of bodies and properties."""
     return (
@@ -163,7 +168,7 @@ class BrokerMessage(msgspec.Struct, frozen=True, eq=False):
     def decode(cls, stored: StoredMessage) -> BrokerMessage:
         """Decode a stored message."""
         data = stored.data
-        system_flag = int.from_bytes(data[_SYSTEM_FLAG_AT], "big", signed=True)
+        system_flag = system_flag_of(stored)
         # Without these bits decode_messages() leaves the body as it is stored.
         cleared_flag = (system_flag & ~_UNPACKING_FLAGS).to_bytes(4, "big", signed=True)
         before, after = data[: _SYSTEM_FLAG_AT.start], data[_SYSTEM_FLAG_AT.stop :]
