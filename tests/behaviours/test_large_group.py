@@ -15,7 +15,7 @@ owner delivers messages, each once and in order.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -83,7 +83,7 @@ class Group:
             for topic in self.queues:
                 del self._allocated[topic, client_id]
 
-    def _handler(self, client_id: str) -> Callable[[ReceivedMessage], object]:
+    def _handler(self, client_id: str) -> Callable[[ReceivedMessage], Awaitable[None]]:
         async def handle(message: ReceivedMessage) -> None:
             queue = message.queue
             assert queue in self._allocated[queue.topic, client_id], "the queue belongs to another member"

@@ -273,14 +273,13 @@ def test_calls_in_threads_are_counted(batch_size: int | None) -> None:
     ended = threading.Event()
     left = 8
 
-    def handle(messages: Any) -> object:
+    def handle(messages: Any) -> None:
         nonlocal left
         left -= len(messages) if batch_size else 1
         if not left:
             ended.set()
         if batch_size is None and messages.body == b"bad" and not messages.reconsume_times:
             raise ValueError
-        return None
 
     with run_broker(message_delay_level="1s " * 18) as broker:
         address = broker.name_server_address

@@ -31,5 +31,8 @@ def coroutine(
 def written_for(
     method: Callable[Concatenate[Any, P], Awaitable[R]],
 ) -> Callable[[Callable[..., Coroutine[Any, Any, R]]], Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]]:
-    """Decorate a method that is written by hand: it gets the signature and docstring of a trio class's."""
+    """Decorate a method that is written by hand: it gets the signature and docstring of a trio class's.
+
+    Its own docstring is the first line of that one, for editors, which do not run this.
+    """
     return functools.wraps(method)

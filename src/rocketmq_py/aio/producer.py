@@ -87,7 +87,7 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
     async def send(
         self, message: Message, *, queue: Destination | None = None, timeout: Duration | None = None
     ) -> SendResult:
-        """Replaced by the docstring of the trio Producer's method."""
+        """Send a message and wait until a broker has stored it."""
         self._check_open()
         if self._target.settings.linger is not None:
             return await (await self.submit(message, queue=queue, timeout=timeout))
@@ -123,7 +123,7 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
 
     @written_for(producer.Producer.send_oneway)
     async def send_oneway(self, message: Message, *, queue: Destination | None = None) -> None:
-        """Replaced by the docstring of the trio Producer's method."""
+        """Send a message without an acknowledgement. It may be lost without an error."""
         queue = await self._select(queue, message)
         await self._call(self._target.send_oneway, message, queue=queue)
 
@@ -135,7 +135,7 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
         queue: Destination | None = None,
         timeout: Duration | None = None,
     ) -> Sequence[SendResult]:
-        """Replaced by the docstring of the trio Producer's method."""
+        """Send messages of one topic in a batch, and wait until a broker has stored them."""
         self._check_open()
         messages = without_iterator(messages)
         if isinstance(messages, Sequence) and messages:  # its messages have one topic
@@ -146,7 +146,7 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
     async def request(
         self, message: Message, *, queue: Destination | None = None, timeout: Duration | None = None
     ) -> ReceivedMessage:
-        """Replaced by the docstring of the trio Producer's method."""
+        """Send a request and wait for the reply of a consumer."""
         queue = await self._select(queue, message)
         return await self._call(self._target.request, message, queue=queue, timeout=timeout)
 

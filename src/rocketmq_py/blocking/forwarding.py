@@ -29,7 +29,10 @@ def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Co
 def written_for(
     method: Callable[Concatenate[Any, P], Awaitable[R]],
 ) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
-    """Decorate a method that is written by hand: it gets the signature and docstring of a trio class's."""
+    """Decorate a method that is written by hand: it gets the signature and docstring of a trio class's.
+
+    Its own docstring is the first line of that one, for editors, which do not run this.
+    """
 
     def decorate(call: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
         wrapped: Callable[Concatenate[Any, P], R] = functools.wraps(method)(call)

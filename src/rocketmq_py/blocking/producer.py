@@ -82,7 +82,7 @@ class Producer(ProducerMethods, HostedProducer[ThreadSendQueue], Hosted[producer
     def send(
         self, message: Message, *, queue: Destination | None = None, timeout: Duration | None = None
     ) -> SendResult:
-        """Replaced by the docstring of the trio Producer's method."""
+        """Send a message and wait until a broker has stored it."""
         self._check_open()
         if self._target.settings.linger is None:
             return self._thread.wait_for(ThreadSendCall(self._thread, self._target, message, queue, timeout))

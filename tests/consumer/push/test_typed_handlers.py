@@ -148,10 +148,10 @@ async def test_annotation_decides_that_a_handler_gets_the_body(handle: Any) -> N
 
 
 async def test_second_parameter_gets_the_message() -> None:
-    def of_one(order: Order, message: ReceivedMessage) -> object:
+    def of_one(order: Order, message: ReceivedMessage) -> Any:
         return order, message
 
-    async def of_several(orders: list[Order], messages: list[ReceivedMessage]) -> object:
+    async def of_several(orders: list[Order], messages: list[ReceivedMessage]) -> Any:
         return orders, messages
 
     first, bad, last = received(0, GOOD), received(1, BAD), received(2, GOOD)
@@ -162,7 +162,7 @@ async def test_second_parameter_gets_the_message() -> None:
 
 
 async def test_optional_second_parameter_keeps_its_default() -> None:
-    def handle(order: Order, retries: int = 3) -> object:
+    def handle(order: Order, retries: int = 3) -> Any:
         return order, retries
 
     assert await result_of(prepare_handler(handle, ONE), received(0, GOOD)) == (Order(1), 3)
@@ -170,7 +170,7 @@ async def test_optional_second_parameter_keeps_its_default() -> None:
 
 @pytest.mark.parametrize("annotation", [list["Order"], typing.List["Order"]])  # noqa: UP006
 async def test_the_type_in_a_list_may_be_quoted(annotation: object) -> None:
-    def handle(orders: object) -> object:
+    def handle(orders: object) -> Any:
         return orders
 
     handle.__annotations__["orders"] = annotation
@@ -179,10 +179,10 @@ async def test_the_type_in_a_list_may_be_quoted(annotation: object) -> None:
 
 @pytest.mark.parametrize("is_plain", [False, True])
 async def test_handler_of_lists_gets_the_decoded_bodies(is_plain: bool) -> None:
-    async def handle(orders: list[Order]) -> object:
+    async def handle(orders: list[Order]) -> Any:
         return ConsumeLater(done=len(orders))
 
-    def call(orders: list[Order]) -> object:
+    def call(orders: list[Order]) -> Any:
         return handle(orders)
 
     prepared = prepare_handler(call if is_plain else handle, LISTS)

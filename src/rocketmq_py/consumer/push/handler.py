@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import trio
 
 from rocketmq_py.callables import is_async
+from rocketmq_py.consumer.group.handler_results import ConsumeResult
 from rocketmq_py.consumer.push.handler_executor import HandlerExecutor, HandlerWithExecutor
 from rocketmq_py.consumer.push.handler_threads import HandlerThreads
 from rocketmq_py.consumer.push.handler_workers import HandlerWorkers
 
-Handler: TypeAlias = Callable[[Any], Any] | Callable[[Any, Any], Any]
+HandlerResult: TypeAlias = ConsumeResult | Awaitable[ConsumeResult | None] | None
+"""The outcome of a handler's call, or an awaitable of it."""
+
+Handler: TypeAlias = Callable[[Any], HandlerResult] | Callable[[Any, Any], HandlerResult]
 """A message handler: an async function, or a synchronous one, which runs in a worker thread.
 
 Its argument is one message, or a list of messages if ``batch_size`` is set. If the parameter is annotated
