@@ -66,7 +66,7 @@ ALLOWED = {
     },
     "position": {"arguments", "errors"},
     "credentials": {"arguments", "errors"},
-    "selectors": {"arguments", "errors", "message"},
+    "selectors": {"arguments", "callables", "errors", "message"},
     "protocol": BOTTOM,
     "remoting": BOTTOM | {"protocol"},
     "client": BOTTOM | {"protocol", "remoting"},

@@ -21,10 +21,12 @@ _GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 class NeverBlocks:
-    """Marks hooks that do not block, as those of the library. The trio thread calls them in every API.
+    """Marks hooks and queue selectors that do not block, as those of the library.
 
-    They are called in the context of each call. A subclass must not block either.
+    The trio thread calls them in every API, in the context of each call. A subclass must not block either.
     """
+
+    __slots__ = ()
 
 
 def check_callable(function: object, name: str, *parameters: str, awaited: bool = True) -> None:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import attrs
 
+from rocketmq_py.callables import NeverBlocks
 from rocketmq_py.errors import ConfigurationError, NoQueueError
 from rocketmq_py.message import Message, MessageQueue
 
@@ -35,7 +36,7 @@ def _hashable_in_java(key: object) -> str | int:
 
 
 @attrs.frozen
-class SelectByHash:
+class SelectByHash(NeverBlocks):
     """Sends all messages of a key to one queue, as long as the topic's queues do not change.
 
     Java: ``SelectMessageQueueByHash``. Java producers choose the same queue for the same key. The key is also
@@ -58,7 +59,7 @@ class SelectByHash:
 
 
 @attrs.frozen
-class SelectByRandom:
+class SelectByRandom(NeverBlocks):
     """Chooses a queue at random, also one of a broker in the fault table.
 
     Java: ``SelectMessageQueueByRandom``.
@@ -77,7 +78,7 @@ def _rooms(rooms: Collection[str]) -> frozenset[str]:
 
 
 @attrs.frozen
-class SelectByMachineRoom:
+class SelectByMachineRoom(NeverBlocks):
     """Round robin over the queues of the brokers in some machine rooms.
 
     The name of a broker begins with its room: ``room@broker``, as Java's

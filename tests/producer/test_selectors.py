@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketmq_py import selectors
+from rocketmq_py.callables import NeverBlocks
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError, NoQueueError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer.destinations import destination_of, select_by_key
@@ -130,3 +132,9 @@ def test_a_message_with_a_lite_topic_cannot_be_sent_to_a_chosen_queue() -> None:
     assert destination_of(message, None) is select_by_key
     with pytest.raises(InvalidMessageError, match="cannot be sent to a chosen queue"):
         destination_of(message, MessageQueue("T", "a", 0))
+
+
+def test_the_trio_thread_may_call_every_selector_of_the_library() -> None:
+    kinds = {getattr(selectors, name) for name in selectors.__all__} - {QueueSelector}
+    assert kinds
+    assert all(issubclass(kind, NeverBlocks) for kind in kinds)

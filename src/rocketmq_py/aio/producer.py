@@ -15,7 +15,7 @@ from rocketmq_py.aio.generated_methods import ProducerMethods
 from rocketmq_py.aio.hosted import Hosted, for_loop
 from rocketmq_py.aio.pipelined_sends import LoopSendQueue
 from rocketmq_py.arguments import Duration
-from rocketmq_py.callables import check_callable
+from rocketmq_py.callables import NeverBlocks, check_callable
 from rocketmq_py.client.settings import ClientSettings
 from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.errors import RocketMQError
@@ -38,13 +38,9 @@ from rocketmq_py.producer.destinations import Destination, check_destination, se
 from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.producer.transaction_producer import LocalWork
 from rocketmq_py.producer.transaction_settings import TransactionSettings
-from rocketmq_py.selectors import SelectByHash, SelectByMachineRoom, SelectByRandom
 
 if TYPE_CHECKING:
     from rocketmq_py.aio.client import Client
-
-_OURS = (MessageQueue, SelectByHash, SelectByMachineRoom, SelectByRandom)
-"""Destinations that the trio thread may resolve. Other selectors are user code, which the loop calls."""
 
 
 @takes_settings(ProducerSettings, ClientSettings)
@@ -219,7 +215,9 @@ class Producer(ProducerMethods, HostedProducer[LoopSendQueue], Hosted[producer.P
         function that cannot be a selector, and InvalidMessageError if it returns no queue of the topic.
         """
         self._check_open()
-        if isinstance(queue, _OURS) or not callable(queue) or not isinstance(message, Message):
+        if isinstance(queue, (MessageQueue, NeverBlocks)) or not callable(queue):
+            return queue
+        if not isinstance(message, Message):
             return queue
         check_destination(queue, message.topic)
         queues = await self._call(self._target.queues, message.topic)
