@@ -99,6 +99,7 @@ class HandlerTasks(HandlerExecutor):
     """
 
     cancels = True
+    unended: int
     prefetches = True
 
     def __init__(self, handler: HandlerOnLoop, max_calls: int) -> None:

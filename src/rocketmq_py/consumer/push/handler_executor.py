@@ -200,6 +200,7 @@ class AwaitedCall(HandlerCall):
     """A call that a trio task waits for. The task, not this call, has its messages."""
 
     context: contextvars.Context | None
+    error: BaseException | None
 
     def __init__(self, executor: HandlerExecutor, argument: Any) -> None:
         self.executor = executor

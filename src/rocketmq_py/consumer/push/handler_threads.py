@@ -37,6 +37,7 @@ class HandlerThreads(HandlerExecutor):
     """
 
     cancels = False
+    unended: int
     prefetches = True
 
     def __init__(self, function: Callable[[Any], Any], max_calls: int, nursery: trio.Nursery) -> None:

@@ -28,6 +28,7 @@ class HandlerWorkers(HandlerExecutor):
         cancels: whether :meth:`cancel` cancels a running call.
     """
 
+    unended: int
     prefetches = False  # a worker without calls gets the next ones at once
 
     def __init__(
