@@ -287,7 +287,7 @@ def _capture_all(folder: Path) -> None:
 
 
 def main() -> None:
-    """Capture what the arguments name: ``all``, ``endpoint`` and ``cloud``, by default each of them."""
+    """Capture the kinds of frames in the arguments: ``all``, ``endpoint``, ``cloud``. Default: every kind."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("parts", nargs="*", choices=("all", "endpoint", "cloud"), metavar="PART")

@@ -1,4 +1,4 @@
-"""Traces as clouds keep them, on a real broker: in the topic of the region, beside those of Java's client."""
+"""Cloud traces on a real broker: records in the topic of the region, compared with those of Java's client."""
 
 from __future__ import annotations
 

@@ -50,6 +50,12 @@ async def fill(client: Client, topic: str, count: int) -> MessageQueue:
     return queue
 
 
+async def create_queue(client: Client, topic: str) -> MessageQueue:
+    """Create a topic with one queue of 20 messages, and return the queue."""
+    await create_topic(client, topic, queues=1)
+    return await fill(client, topic, 20)
+
+
 @asynccontextmanager
 async def running(
     consumer: PushConsumer, topic: str, handler: CountingHandler
@@ -62,8 +68,7 @@ async def running(
 
 
 async def test_seek_continues_a_queue_at_a_position(client: Client, unique: str) -> None:
-    await create_topic(client, unique, queues=1)
-    queue = await fill(client, unique, 20)
+    queue = await create_queue(client, unique)
     handler = CountingHandler()
     group = f"group-{unique}"
     consumer = client.push_consumer(group, consume_from="earliest", commit_interval=0.2)
@@ -85,8 +90,7 @@ async def test_an_offset_beyond_the_end_means_the_end(
     cluster: ClusterUnderTest, client: Client, unique: str
 ) -> None:
     cluster.needs(OFFSETS_BEYOND_THE_END)
-    await create_topic(client, unique, queues=1)
-    queue = await fill(client, unique, 20)
+    queue = await create_queue(client, unique)
     handler = CountingHandler()
     group = f"group-{unique}"
     consumer = client.push_consumer(group, consume_from="earliest", commit_interval=0.2)
@@ -106,8 +110,7 @@ async def test_an_older_broker_begins_again_after_an_offset_beyond_the_end(
     cluster: ClusterUnderTest, client: Client, unique: str
 ) -> None:
     cluster.needs_older_than(OFFSETS_BEYOND_THE_END)
-    await create_topic(client, unique, queues=1)
-    queue = await fill(client, unique, 20)
+    queue = await create_queue(client, unique)
     handler = CountingHandler()
     consumer = client.push_consumer(f"group-{unique}", consume_from="earliest")
     async with running(consumer, unique, handler):
@@ -118,8 +121,7 @@ async def test_an_older_broker_begins_again_after_an_offset_beyond_the_end(
 
 @pytest.mark.apis("trio")  # the query names the client id, and directly follows the last handler call
 async def test_an_operator_queries_the_offsets_of_each_member(client: Client, unique: str) -> None:
-    await create_topic(client, unique, queues=1)
-    queue = await fill(client, unique, 20)
+    queue = await create_queue(client, unique)
     handler = CountingHandler()
     group = f"group-{unique}"
     async with running(client.push_consumer(group, consume_from="earliest"), unique, handler):

@@ -99,7 +99,7 @@ class HandlerTasks(HandlerExecutor):
     """
 
     cancels = True
-    unended: int
+    unended: int  # pyright does not infer it from the assignment below
     prefetches = True
 
     def __init__(self, handler: HandlerOnLoop, max_calls: int) -> None:

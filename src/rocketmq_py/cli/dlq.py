@@ -36,7 +36,7 @@ count_option: Final = click.option(
 )  # fmt: skip
 
 UNKNOWN: Final = "cannot tell whether {} was sent again"
-"""What failed if a broker does not find the message that was sent again for a letter."""
+"""The failed action if a broker does not find the message that was resent for a dead letter."""
 
 
 @click.group
@@ -158,7 +158,7 @@ def _selected(group: str, letters: Sequence[DeadLetter], ids: Sequence[str]) -> 
 def _named_failures(
     found: DeadLetterListing, failures: Mapping[str, RocketMQError], what: str
 ) -> dict[str, RocketMQError]:
-    """Return failures by what failed. Those of letters have the text ``what`` with the letter's id."""
+    """Return errors by the failed action. For dead letters, ``what`` describes it, with the letter's id."""
     ids = {one.message.offset_message_id: one.message.message_id for one in found.letters}
     return {what.format(ids[key]) if key in ids else key: error for key, error in failures.items()}
 

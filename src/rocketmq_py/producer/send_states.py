@@ -32,7 +32,7 @@ DONE: Final = SendState.DONE
 NEXT_STATES: Final[Mapping[SendState, frozenset[SendState]]] = {
     # A large body is compressed before the first attempt.
     COMPRESSING: frozenset({READY, DONE}),
-    # The send waits for what the attempt lacks. Without a queue to write to, the attempt fails.
+    # Without a route or a connection, the send waits for it. If no queue can be chosen, the attempt fails.
     READY: frozenset({WAITING_FOR_ROUTE, WAITING_FOR_CONNECTION, WRITTEN, BACKING_OFF, ANSWERED, DONE}),
     WAITING_FOR_ROUTE: frozenset({READY, BACKING_OFF, DONE}),
     # In the queue of its broker, for a dial, a heartbeat, or space in the buffer.

@@ -190,7 +190,7 @@ class Dispatch(Generic[Buffer]):
             self._continue()
 
     async def _await_result(self, call: HandlerCall, result: Awaitable[Any]) -> None:
-        """Await what a handler outside of trio has returned."""
+        """Await the awaitable that a plain handler has returned."""
         started, call.result = trio.current_time(), None
         try:
             with trio.CancelScope() as scope:

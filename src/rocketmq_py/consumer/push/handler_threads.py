@@ -37,7 +37,7 @@ class HandlerThreads(HandlerExecutor):
     """
 
     cancels = False
-    unended: int
+    unended: int  # pyright does not infer it from the assignment below
     prefetches = True
 
     def __init__(self, function: Callable[[Any], Any], max_calls: int, nursery: trio.Nursery) -> None:

@@ -28,7 +28,7 @@ class HandlerWorkers(HandlerExecutor):
         cancels: whether :meth:`cancel` cancels a running call.
     """
 
-    unended: int
+    unended: int  # pyright does not infer it from the assignment below
     prefetches = False  # a worker without calls gets the next ones at once
 
     def __init__(
