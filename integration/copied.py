@@ -14,7 +14,7 @@ import trio
 
 from integration.clusters.cluster import Cluster
 from integration.spark_copying import MARK
-from rocketmq_py import Client, Message, blocking
+from rocketmq_py import Client, Credentials, Message, blocking
 from rocketmq_py.spark.stamps import STAMP
 from tests.behaviours.conftest import create_topic
 
@@ -23,26 +23,33 @@ QUEUES = 2
 _PORTION = 10_000
 
 
-def create_topics(cluster: Cluster, *topics: str) -> None:
+def create_topics(cluster: Cluster, *topics: str, credentials: Credentials | None = None) -> None:
     """Create topics with QUEUES queues on every broker."""
 
     async def create() -> None:
-        async with Client(cluster.name_servers) as client:
+        async with Client(cluster.name_servers, credentials=credentials) as client:
             for topic in topics:
                 await create_topic(client, topic, queues=QUEUES)
 
     trio.run(create)
 
 
-def fill(cluster: Cluster, topics: Sequence[str], count: int) -> None:
-    """Send messages with the bodies 0 to ``count`` - 1, spread over topics that were created."""
+def fill(
+    cluster: Cluster,
+    topics: Sequence[str],
+    count: int,
+    credentials: Credentials | None = None,
+    *,
+    first: int = 0,
+) -> None:
+    """Send messages with the bodies from ``first`` on, spread over topics that were created."""
     next_topic = itertools.cycle(topics)
     # A long timeout, because a send that is repeated after a timeout may be stored twice.
     with blocking.Producer(
-        cluster.name_servers, group="filling", send_timeout=60.0, linger=0.005
+        cluster.name_servers, group="filling", send_timeout=60.0, linger=0.005, credentials=credentials
     ) as producer:
-        for begin in range(0, count, _PORTION):
-            portion = range(begin, min(begin + _PORTION, count))
+        for begin in range(first, first + count, _PORTION):
+            portion = range(begin, min(begin + _PORTION, first + count))
             messages = [Message(next(next_topic), b"%d" % number, keys=f"k{number}") for number in portion]
             for outcome in producer.send_all(messages):
                 if isinstance(outcome, Exception):
@@ -78,13 +85,13 @@ class Copies:
     stamps_of_number: dict[int, set[str]]
 
 
-def read_copies(cluster: Cluster, target: str) -> Copies:
+def read_copies(cluster: Cluster, target: str, credentials: Credentials | None = None) -> Copies:
     """Read all copies with the client, not with Spark."""
     numbers: Counter[int] = Counter()
     numbers_of_stamp: defaultdict[str, set[int]] = defaultdict(set)
     stamps_of_number: defaultdict[int, set[str]] = defaultdict(set)
     messages = 0
-    with blocking.Reader(cluster.name_servers) as reader:
+    with blocking.Reader(cluster.name_servers, credentials=credentials) as reader:
         for queue in reader.offsets(target):
             for message in reader.range(queue):
                 number = int(message.body.decode().removeprefix(MARK))

@@ -2,7 +2,7 @@
 
 python -m integration.spark_copying --help
 
-``spark-submit`` runs it on a cluster.
+``spark-submit`` runs it on a cluster. With ``--remote`` it needs only ``pyspark-client``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,16 @@ if TYPE_CHECKING:
 
 MARK = "copy of "
 """The prefix of the copies' bodies."""
-BATCH, AVAILABLE_NOW, STREAM = "batch", "available-now", "stream"
-MODES = (BATCH, AVAILABLE_NOW, STREAM)
+BATCH, AVAILABLE_NOW, STREAM, ENDLESS = "batch", "available-now", "stream", "endless"
+MODES = (BATCH, AVAILABLE_NOW, STREAM, ENDLESS)
+END = "end"
+"""The file in the directory of the checkpoint that ends an endless stream, once everything is copied."""
+CREDENTIALS = {
+    "ACCESS_KEY": "accessKey",
+    "SECRET_KEY": "secretKey",
+    "CREDENTIALS_PROVIDER": "credentialsProvider",
+}
+"""Environment variables with options of the connection."""
 LATE = "Python worker failed to connect back"
 """The error of a stream whose Python process did not start within ten seconds, as on a busy machine."""
 
@@ -34,9 +43,12 @@ def transformed(messages: DataFrame) -> DataFrame:
 
 def copy(spark: SparkSession, options: argparse.Namespace) -> None:
     """Copy all messages that exist at the start."""
-    reads = {"nameServer": options.address, "topic": options.sources, "startingOffsets": "earliest"}
+    connection = {"nameServer": options.address}
+    connection |= {CREDENTIALS[name]: os.environ[name] for name in CREDENTIALS if name in os.environ}
+    reads = {**connection, "topic": options.sources, "startingOffsets": "earliest"}
     reads |= dict(option.split("=", 1) for option in options.read)
-    writes = {"nameServer": options.address, "topic": options.target}
+    writes = {**connection, "topic": options.target}
+    writes |= dict(option.split("=", 1) for option in options.write)
     if options.mode == BATCH:
         messages = spark.read.format("rocketmq").options(**reads).load()
         transformed(messages).write.format("rocketmq").options(**writes).mode("append").save()
@@ -47,16 +59,19 @@ def copy(spark: SparkSession, options: argparse.Namespace) -> None:
     writer = writer.option("checkpointLocation", str(options.directory / "checkpoint"))
     if options.mode == AVAILABLE_NOW:
         writer = writer.trigger(availableNow=True)
-        while _has_timed_out(writer.start().awaitTermination):
+        while has_timed_out(writer.start().awaitTermination):
             pass
-    else:
-        query = writer.start()
-        while _has_timed_out(query.processAllAvailable):
+        return
+    query = writer.start()
+    while options.mode == ENDLESS and not (options.directory / END).exists():
+        if has_timed_out(partial(query.awaitTermination, 1)):
             query = writer.start()
-        query.stop()
+    while has_timed_out(query.processAllAvailable):
+        query = writer.start()
+    query.stop()
 
 
-def _has_timed_out(wait: Callable[[], object]) -> bool:
+def has_timed_out(wait: Callable[[], object]) -> bool:
     """Wait for a stream to end, and return whether its Python process started too slowly."""
     from pyspark.errors import StreamingQueryException
 
@@ -81,8 +96,12 @@ def main() -> None:
     parser.add_argument(
         "--read", action="append", default=[], metavar="NAME=VALUE", help="option of the source"
     )
+    parser.add_argument(
+        "--write", action="append", default=[], metavar="NAME=VALUE", help="option of the sink"
+    )
+    parser.add_argument("--remote", metavar="URL", help="a server of Spark Connect, which copies")
     options = parser.parse_args()
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started this program
+    if options.remote or "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started this program
         _copy_on_cluster(options)
     else:
         _copy_here(options)
@@ -91,7 +110,8 @@ def main() -> None:
 def _copy_on_cluster(options: argparse.Namespace) -> None:
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.appName("copying").getOrCreate()
+    builder = SparkSession.builder.appName("copying")
+    spark = (builder.remote(options.remote) if options.remote else builder).getOrCreate()
     copy(spark, options)
     spark.stop()
 

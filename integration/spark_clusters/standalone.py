@@ -38,6 +38,26 @@ def wait_for(condition: Callable[[], Result], awaited: str, patience: float = PA
 
 
 @attrs.frozen
+class Machine:
+    """Where a worker runs.
+
+    Attributes:
+        host: its address. Spark runs the attempts of a speculative task on different hosts.
+        variables: environment variables, in addition to a PATH whose ``python3`` has no packages.
+        command: what the command line of the worker begins with, such as a change of the network.
+    """
+
+    host: str
+    variables: Mapping[str, str] = attrs.field(factory=dict)
+    command: Sequence[str] = ()
+
+
+DECOMMISSIONING = {"SPARK_DAEMON_JAVA_OPTS": f"{QUICK} -Dspark.decommission.enabled=true"}
+"""Environment variables of a machine whose worker can be decommissioned."""
+MACHINES = (Machine(LOCALHOST), Machine("127.0.0.2"))
+
+
+@attrs.frozen
 class Executor:
     """A running executor.
 
@@ -64,30 +84,29 @@ class Standalone:
     Args:
         folder: the folder of the processes' files.
         java_home: the Java that runs them.
-        environments: the environment variables of each worker, in addition to a PATH whose ``python3`` has no
-            packages.
+        machines: the machine of each worker. That of the first one runs the master and the drivers, too.
     """
 
-    def __init__(
-        self, folder: Path, java_home: Path, environments: Sequence[Mapping[str, str]] = ({}, {})
-    ) -> None:
+    def __init__(self, folder: Path, java_home: Path, machines: Sequence[Machine] = MACHINES) -> None:
         self.folder = folder
         self._java_home = java_home
-        self._environments = environments
+        self._machines = machines
+        self._host = machines[0].host
         self._processes: list[Process] = []
-        port, self._master_ui, *workers = free_ports(2 + 2 * len(environments))
-        self.master = f"spark://{LOCALHOST}:{port}"
-        self._worker_ports = workers[: len(environments)]
-        self._worker_uis = workers[len(environments) :]
+        port, self._master_ui, *workers = free_ports(2 + 2 * len(machines))
+        self.master = f"spark://{self._host}:{port}"
+        self._worker_ports = workers[: len(machines)]
+        self._worker_uis = workers[len(machines) :]
 
     def __enter__(self) -> Self:
         _, _, port = self.master.rpartition(":")
         try:
-            self._start("Master", "--port", port, "--webui-port", str(self._master_ui))
+            ui = str(self._master_ui)
+            self._start("master", "Master", "--host", self._host, "--port", port, "--webui-port", ui)
             wait_for(self._master_state, "master")
-            for number in range(len(self._environments)):
+            for number in range(len(self._machines)):
                 self._start_worker(number)
-            count = len(self._environments)
+            count = len(self._machines)
             wait_for(lambda: (self._master_state() or {}).get("aliveworkers") == count, "workers")
         except BaseException:
             self.stop()
@@ -106,37 +125,73 @@ class Standalone:
 
     # Processes
 
-    def _start_worker(self, number: int) -> Process:
-        return self._start(
-            "Worker", self.master, "--port", str(self._worker_ports[number]),
-            "--webui-port", str(self._worker_uis[number]), "--cores", "2", "--memory", "1g",
-            "--work-dir", str(self.folder / f"work-{number}"), variables=self._environments[number],
+    def _start_worker(self, number: int) -> None:
+        machine = self._machines[number]
+        self._start(
+            "worker", "Worker", self.master, "--host", machine.host,
+            "--port", str(self._worker_ports[number]), "--webui-port", str(self._worker_uis[number]),
+            "--cores", "2", "--memory", "1g", "--work-dir", str(self.folder / f"work-{number}"),
+            variables={"SPARK_LOCAL_IP": machine.host, **machine.variables},
+            command=machine.command,
         )  # fmt: skip
 
-    def _start(self, kind: str, *arguments: str, variables: Mapping[str, str] = {}) -> Process:
-        folder = self.folder / f"{kind.lower()}-{len(self._processes)}"
+    def decommission(self, worker: int) -> None:
+        """Take a worker out of service. The machines need the settings DECOMMISSIONING."""
+        host = self._machines[worker].host
+        url = f"http://{self._host}:{self._master_ui}/workers/kill/?host={host}"
+        with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=10):
+            pass
+
+    def start_history_server(self, events: Path) -> str:
+        """Start a server of the pages of ended applications, and return its URL.
+
+        Args:
+            events: the folder of the event logs.
+        """
+        [port] = free_ports(1)
+        options = {"fs.logDirectory": events.as_uri(), "ui.port": port, "fs.update.interval": "1s"}
+        java_options = [f"-Dspark.history.{name}={value}" for name, value in options.items()]
+        self._start("history", "HistoryServer", variables={"SPARK_HISTORY_OPTS": " ".join(java_options)})
+        url = f"http://{self._host}:{port}"
+        wait_for(lambda: answers(url), "history server")
+        return url
+
+    def _start(
+        self,
+        package: str,
+        name: str,
+        *arguments: str,
+        variables: Mapping[str, str] = {},
+        command: Sequence[str] = (),
+    ) -> None:
+        folder = self.folder / f"{package}-{len(self._processes)}"
         folder.mkdir()
         environment = {
             "PATH": os.pathsep.join([str(bare_python().parent), "/usr/bin", "/bin"]),
             "JAVA_HOME": str(self._java_home),
-            "SPARK_LOCAL_IP": LOCALHOST,
+            "SPARK_LOCAL_IP": self._host,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": QUICK,
             **variables,
         }
-        command = [
-            "env", "-i", *[f"{name}={value}" for name, value in environment.items()],
-            str(spark_home() / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}",
-            "--host", LOCALHOST, *arguments,
+        words = [
+            *command, "env", "-i", *[f"{key}={value}" for key, value in environment.items()],
+            str(spark_home() / "bin" / "spark-class"), f"org.apache.spark.deploy.{package}.{name}",
+            *arguments,
         ]  # fmt: skip
-        process = Process(command, log=folder / "log", folder=folder)
-        self._processes.append(process)
-        return process
+        self._processes.append(Process(words, log=folder / "log", folder=folder))
 
     # State
 
+    def pages(self) -> list[str]:
+        """Return the URLs of the first pages of the master and the workers, and of their JSON twins."""
+        hosts = [self._host, *[machine.host for machine in self._machines]]
+        ports = [self._master_ui, *self._worker_uis]
+        servers = [f"http://{host}:{port}" for host, port in zip(hosts, ports, strict=True)]
+        return [server + path for server in servers for path in ("/", "/json/", "/environment/")]
+
     def _master_state(self) -> dict[str, Any] | None:
-        return _json(self._master_ui)
+        return _json(f"http://{self._host}:{self._master_ui}/json/")
 
     def applications(self) -> list[str]:
         """Return the ids of the applications that run."""
@@ -199,6 +254,7 @@ class Standalone:
             archive=archive,
             settings=settings,
             variables={
+                "SPARK_LOCAL_IP": self._host,
                 "PYTHONPATH": os.pathsep.join([str(path) for path in python_path]),
                 **({"PYSPARK_PYTHON": driver_python} if driver_python else {}),
                 **variables,
@@ -257,10 +313,19 @@ class Job:
         wait_for(lambda: not self.cluster.executors(), "end of the executors")
 
 
-def _json(port: int) -> dict[str, Any] | None:
+def answers(url: str) -> bool:
+    """Return whether a page is served."""
+    try:
+        with urllib.request.urlopen(url, timeout=10):
+            return True
+    except OSError:
+        return False
+
+
+def _json(url: str) -> dict[str, Any] | None:
     """Return the state that a web page of Spark shows, or None if it does not answer."""
     try:
-        with urllib.request.urlopen(f"http://{LOCALHOST}:{port}/json/", timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=10) as answer:
             state: dict[str, Any] = json.load(answer)
     except (OSError, ValueError):
         return None
