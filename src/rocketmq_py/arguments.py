@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from numbers import Integral, Real
@@ -23,6 +24,9 @@ Duration: TypeAlias = float | timedelta
 """A number of seconds, or a timedelta."""
 BYTES: Final = {"unit": "bytes"}
 """The metadata of a setting (an attrs field) that counts bytes."""
+_SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION_NUMBER = r"([0-9]{1,12}(?:\.[0-9]{1,9})?)"
+_DURATION_PART = _DURATION_NUMBER + r"(ms|s|m|h|d)\s*"
 Value = TypeVar("Value")
 Choice = TypeVar("Choice", bound=enum.Enum)
 
@@ -153,6 +157,23 @@ def seconds(duration: Duration) -> float:
 def seconds_or_none(duration: Duration | None) -> float | None:
     """Return None for None, else as :func:`seconds`."""
     return None if duration is None else seconds(duration)
+
+
+def parse_duration(text: str, *, bare_unit: str | None) -> float:
+    """Return the seconds of a text such as ``250ms``, ``7.3s``, ``5m`` or ``1h 30m``.
+
+    Args:
+        text: numbers with the units ms, s, m, h or d, or a number alone.
+        bare_unit: the unit of a number alone. None refuses it.
+
+    Raises:
+        ValueError: it is another text.
+    """
+    if bare_unit is not None and re.fullmatch(_DURATION_NUMBER, text):
+        return float(text) * _SECONDS_PER_UNIT[bare_unit]
+    if not re.fullmatch(f"(?:{_DURATION_PART})+", text):
+        raise ValueError(f"{text!r} is not a duration such as 250ms, 7.3s, 5m, 2h, 1d or 1h 30m")
+    return sum(float(number) * _SECONDS_PER_UNIT[unit] for number, unit in re.findall(_DURATION_PART, text))
 
 
 def check_timeout(timeout: Any, name: str = "timeout") -> float | None:

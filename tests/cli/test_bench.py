@@ -12,7 +12,7 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.cli.bench_loop import LatencyRecorder, Measurement
-from rocketmq_py.cli.send_statistics import RateLimit
+from rocketmq_py.cli.send_statistics import rate_limiter
 from tests.cli.conftest import Invoke
 
 TIMES = ["mean", "p50", "p90", "p99", "p99.9", "max"]
@@ -150,7 +150,7 @@ async def test_the_rate_limit_does_not_catch_up(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     started = trio.current_time()
-    limit = RateLimit(10)
+    limit = rate_limiter(10)
     times = []
     for number in range(5):
         due = await limit.wait()

@@ -15,11 +15,12 @@ from trio.testing import wait_all_tasks_blocked
 pytest.importorskip("rocksdict", reason="the extra relay is not installed")
 
 from rocketmq_py import Message, MessageQueue, Producer, SendResult
+from rocketmq_py.client.flow_control import RateLimiter
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BatchError, InvalidMessageError, NoQueueError, RocketMQError
 from rocketmq_py.relay import MESSAGE_ID
 from rocketmq_py.relay.buffer_entries import DelayedMessage, Progress
-from rocketmq_py.relay.delivery import QueueDelivery, RateLimiter
+from rocketmq_py.relay.delivery import BURST_SECONDS, QueueDelivery
 from rocketmq_py.relay.settings import RelaySettings
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, StoreRecord
 from rocketmq_py.remoting.answer_errors import broker_error
@@ -84,7 +85,7 @@ class Setup:
             store,
             config,
             cast(Producer, self.target),
-            RateLimiter(config.max_rate),
+            RateLimiter(config.max_rate, burst_seconds=BURST_SECONDS),
             now_ms=self.now_ms,
             send_progress=self.send_progress,
         )

@@ -18,8 +18,8 @@ from rocketmq_py.admin.operations import (
     master_address,
 )
 from rocketmq_py.arguments import check_flag, optional
-from rocketmq_py.client.features import OFFSET_RESETS
-from rocketmq_py.codes import ResponseCode, version_name, version_ordinal
+from rocketmq_py.client.features import OFFSET_RESETS, OFFSET_RESETS_BY_SETTING
+from rocketmq_py.codes import ResponseCode, version_name
 from rocketmq_py.consumer.read.offset_queries import check_offsets
 from rocketmq_py.errors import AccessDeniedError, BrokerError, RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue
@@ -281,7 +281,7 @@ class Offsets(Operations):
         """Return the error for a reset to given offsets on a broker that does not reset offsets by itself."""
         version = await self._client.brokers.version(address)
         action = f"resetting group {group!r} to given offsets while members run"
-        if version >= version_ordinal("5.1.0"):
+        if version >= OFFSET_RESETS_BY_SETTING:
             return UnsupportedByBrokerError(
                 f"broker {address} (version {version_name(version)}) does not support {action}, because its "
                 f"setting useServerSideResetOffset is false. {OFFSET_RESETS.advice}"

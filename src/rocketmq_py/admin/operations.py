@@ -142,6 +142,4 @@ async def require_feature(client: ClientCore, address: str, feature: Feature, na
         feature: the feature.
         name: describes the feature more closely, for the error.
     """
-    version = await client.brokers.version(address)
-    if not feature.is_supported_by(version):
-        raise feature.unsupported(address, version, name=name)
+    feature.require(address, await client.brokers.version(address), name=name)

@@ -15,6 +15,7 @@ from rocketmq_py.admin.group_state import group_connections
 from rocketmq_py.admin.message_values import DeadLetter
 from rocketmq_py.admin.operations import any_address, call_broker
 from rocketmq_py.client.core import ClientCore
+from rocketmq_py.client.features import SEVERAL_MESSAGES_WITH_TLS
 from rocketmq_py.consumer.group.subscriptions import pop_retry_topic_of
 from rocketmq_py.consumer.read.message_queries import MAX_WITH_UNIQUE_ID, look_up_unique_id
 from rocketmq_py.errors import (
@@ -52,8 +53,6 @@ MAX_FAILURES = 2**31 - 1
 """The failures after which brokers move a message in a retry topic to the dead letters: never at once."""
 CLOCK_SKEW_MS = 600_000
 """By how much the clocks of brokers may differ when resent messages are looked up."""
-VERSION_5_1 = 433
-"""The ordinal of Java's ``MQVersion.V5_1_0``."""
 POPPING = "CONSUME_POP"
 """The consume type of groups whose members only pop."""
 
@@ -91,11 +90,12 @@ async def _exists(client: ClientCore, topic: str) -> bool:
 async def _count_to_query(client: ClientCore) -> int:
     """Return how many messages with the id of a letter to query. The newest one is enough for most letters.
 
-    With TLS, brokers before 5.1 cut off answers with several messages, and the query times out.
+    Older brokers cut off answers with several messages over TLS, and the query times out.
     """
     if client.settings.tls is not None:
         for broker in (await client.name_servers.cluster_info()).broker_addr_table.values():
-            if await client.brokers.version(any_address(broker)) < VERSION_5_1:
+            version = await client.brokers.version(any_address(broker))
+            if not SEVERAL_MESSAGES_WITH_TLS.is_supported_by(version):
                 return 1
     return MAX_WITH_UNIQUE_ID
 

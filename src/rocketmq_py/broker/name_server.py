@@ -13,7 +13,7 @@ from rocketmq_py.address import announced_address
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
 from rocketmq_py.broker.topics import PERM_READ, PERM_WRITE, TopicConfig
-from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.codes import RequestCode, ResponseCode, version_ordinal
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import (
     MASTER_ID,
@@ -41,7 +41,7 @@ from rocketmq_py.remoting import Connection
 
 REGISTER_SECONDS = 30.0
 """Seconds between two registrations of a broker (registerNameServerPeriod)."""
-STANDARD_JSON_VERSION = 401
+STANDARD_JSON_VERSION = version_ordinal("4.9.4")
 """The ordinal of Java's ``MQVersion.V4_9_4``. Older clients are answered in fastjson's dialect."""
 
 _ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"

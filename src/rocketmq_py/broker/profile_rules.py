@@ -11,7 +11,7 @@ from rocketmq_py.broker.admin.access_control import AccessControl
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal
 from rocketmq_py.broker.profiles import Profile
-from rocketmq_py.broker.sends.send_requests import SendHeader, read_header, read_header_v2
+from rocketmq_py.broker.sends.send_requests import SendHeader, read_header
 from rocketmq_py.broker.storage.broker_message import decode_complete_properties, illegal_message
 from rocketmq_py.broker.topics import TYPE_ATTRIBUTE, TopicConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -22,12 +22,7 @@ from rocketmq_py.protocol.command import Command
 
 _SHARED_GROUPS = ("CID_RMQ_SYS_", "TOOLS_CONSUMER")
 """The beginnings of groups that are in no namespace."""
-_READERS: Mapping[int, Callable[[Command], SendHeader]] = {
-    RequestCode.SEND_MESSAGE: read_header,
-    RequestCode.SEND_MESSAGE_V2: read_header_v2,
-    RequestCode.SEND_BATCH_MESSAGE: read_header_v2,
-}
-
+_SENDS = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 _RECEIVES = frozenset(
     {
         RequestCode.PULL_MESSAGE,
@@ -107,10 +102,9 @@ class ProfileRules:
         _authenticate(self._profile, self._access_control, request)
         _check_namespace_v2(self._profile, request)
         self._check_group(request.fields.get("consumerGroup", ""))
-        read = _READERS.get(request.code)
-        if read is not None:
+        if request.code in _SENDS:
             self._check_rate("send", self._profile.sends_per_second)
-            self._check_send(request, read(request))
+            self._check_send(request, read_header(request))
         elif request.code in _RECEIVES:
             self._check_rate("receive", self._profile.receives_per_second)
 

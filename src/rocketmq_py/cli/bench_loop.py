@@ -19,7 +19,7 @@ import trio
 import rocketmq_py
 from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.console import is_terminal, keep_line
-from rocketmq_py.cli.send_statistics import SEND_TIMEOUT, RateLimit, SendStatistics
+from rocketmq_py.cli.send_statistics import SEND_TIMEOUT, SendStatistics, rate_limiter
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer.settings import USUAL_LINGER
@@ -170,7 +170,7 @@ async def produce(access: Access, load: LoadProfile, measurement: Measurement) -
 async def _send(producer: rocketmq_py.Producer, load: LoadProfile, measurement: Measurement) -> None:
     rng = random.Random()
     content = os.urandom(load.sizes[-1])
-    limit = RateLimit(load.rate)
+    limit = rate_limiter(load.rate)
     left = load.count
 
     async def next_message() -> tuple[Message, float] | None:

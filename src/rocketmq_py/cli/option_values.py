@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 
 import click
 
+from rocketmq_py import arguments
 from rocketmq_py.names import check_topic
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ POSITION_HELP = (
 """The positions in the help of an option."""
 _NUMBER = re.compile(r"[-+]?[0-9.]*")
 """A number without a unit. Where numbers are offsets, it is not a duration in seconds."""
-_SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 Value = TypeVar("Value")
 
@@ -143,11 +143,8 @@ def check_addresses(text: str) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of ``7.3s``, ``250ms``, ``5m``, ``2h``, ``1d`` or ``90``."""
-    found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ms|s|m|h|d|)", text, re.ASCII)
-    if found is None:
-        raise ValueError(f"{text!r} is not a duration such as 250ms, 7.3s, 5m, 2h or 1d")
-    return float(found[1]) * _SECONDS[found[2]]
+    """Return the seconds of ``7.3s``, ``250ms``, ``5m``, ``2h``, ``1d``, ``1h 30m`` or ``90``."""
+    return arguments.parse_duration(text, bare_unit="s")
 
 
 def parse_sizes(text: str) -> range:

@@ -12,7 +12,7 @@ from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.console import keep_line, progress_line
 from rocketmq_py.cli.message_input import BodySource
 from rocketmq_py.cli.runner import CommandError
-from rocketmq_py.cli.send_statistics import SEND_TIMEOUT, RateLimit, SendStatistics
+from rocketmq_py.cli.send_statistics import SEND_TIMEOUT, SendStatistics, rate_limiter
 from rocketmq_py.errors import Delivery, InvalidMessageError, MessageRefusedError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer, TransactionProducer, TransactionState
@@ -129,7 +129,7 @@ async def _send_each(
     send_others = send_oneway if oneway else send_half if half else send_pipelined
     send = send_and_wait if send_others is send_pipelined else send_others
     first_stored = False
-    limit = RateLimit(rate)
+    limit = rate_limiter(rate)
     while batch := await bodies.next_batch():
         for body in batch:
             await limit.wait()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, TextIO
 
 import attrs
-import trio
 
 from rocketmq_py.cli.console import print_line
+from rocketmq_py.client.flow_control import RateLimiter
 from rocketmq_py.errors import BrokerError, Delivery, RocketMQError
 from rocketmq_py.message import SendResult, SendStatus
 
@@ -20,26 +21,12 @@ SEND_TIMEOUT = 15.0
 """Seconds for each message. Longer than the client's default, since a large file can overload a broker."""
 
 
-class RateLimit:
-    """Limits the rate of sends.
+def rate_limiter(rate: float | None) -> RateLimiter:
+    """Return a limiter to ``rate`` sends per second, or without a limit if that is None.
 
-    Args:
-        rate: sends per second. None for no limit.
+    Catching up after a delay would send a burst, so that only one send may be early.
     """
-
-    def __init__(self, rate: float | None) -> None:
-        self._interval = None if rate is None else 1 / rate
-        self._next = trio.current_time()
-
-    async def wait(self) -> float:
-        """Wait for the next send's due time, and return it on trio's clock."""
-        if self._interval is None:
-            return trio.current_time()
-        due = self._next
-        await trio.sleep_until(due)
-        # Catching up after a delay would send a burst.
-        self._next = max(due, trio.current_time() - self._interval) + self._interval
-        return due
+    return RateLimiter(math.inf if rate is None else rate, burst_seconds=0.0 if rate is None else 1 / rate)
 
 
 class SendStatistics:

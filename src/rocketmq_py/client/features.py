@@ -37,8 +37,15 @@ class Feature:
 
         The broker must have answered a request, such as a heartbeat, over the connection.
         """
-        if not self.is_supported_by(connection.peer_version):
-            raise self.unsupported(connection.address, connection.peer_version)
+        self.require(connection.address, connection.peer_version)
+
+    def require(self, address: str, version: int, *, name: str | None = None) -> None:
+        """Raise UnsupportedByBrokerError if a broker of this version does not have the feature.
+
+        ``name`` describes the feature more closely, for the error.
+        """
+        if not self.is_supported_by(version):
+            raise self.unsupported(address, version, name=name)
 
     def unsupported(self, address: str, version: int, *, name: str | None = None) -> UnsupportedByBrokerError:
         """Return the error for a broker of an older version. ``name`` describes the feature more closely."""
@@ -107,6 +114,11 @@ SINGLE_SETTINGS: Final = Feature(
 GROUP_QUERIES: Final = Feature("the topics and subscriptions of a group", "5.0.0", _RAISES)
 STATIC_TOPICS: Final = Feature("static topics", "5.0.0", "does not meet any: such brokers have none")
 ZONES: Final = Feature("availability zones", "5.0.0", "uses all brokers: name servers ignore it")
+SEVERAL_MESSAGES_WITH_TLS: Final = Feature(
+    "answers to queries with several messages over TLS",
+    "5.1.0",
+    "asks for the newest message only: such brokers cut off the answer",
+)
 BATCH_ACKNOWLEDGEMENTS: Final = Feature(
     "acknowledgements of several popped messages at once", "5.1.3", "acknowledges them one by one"
 )
@@ -117,6 +129,8 @@ OFFSET_RESETS: Final = Feature(
     "feature if `useServerSideResetOffset` is `true`",
     "Stop the members, or reset to earliest, latest or a time",
 )
+OFFSET_RESETS_BY_SETTING: Final = version_ordinal("5.1.0")
+"""The first version with the setting ``useServerSideResetOffset``."""
 ACL_2: Final = Feature("users and access rules (ACL 2.0)", "5.3.0", f"{_RAISES}; nothing was changed")
 RECALLS: Final = Feature("recalls of timed messages", "5.3.2", _RAISES)
 PRIORITIES: Final = Feature(
@@ -134,7 +148,8 @@ FEATURES: Final = (
     TRANSACTIONS, ACL_1, REPLIES, TOPIC_CHANGES, OFFSET_DELETION, READABLE_DEAD_LETTERS,
     WRITE_PERMISSIONS, LARGE_LISTS, OFFSETS_BEYOND_THE_END, PRODUCER_LISTS, TIMED_MESSAGES, POP,
     BROKER_ASSIGNMENT, TOPIC_ATTRIBUTES, SINGLE_SETTINGS, GROUP_QUERIES, STATIC_TOPICS, ZONES,
-    BATCH_ACKNOWLEDGEMENTS, OFFSET_RESETS, ACL_2, RECALLS, PRIORITIES, GROUP_ATTRIBUTES, LITE_TOPICS,
+    SEVERAL_MESSAGES_WITH_TLS, BATCH_ACKNOWLEDGEMENTS, OFFSET_RESETS, ACL_2, RECALLS, PRIORITIES,
+    GROUP_ATTRIBUTES, LITE_TOPICS,
 )  # fmt: skip
 """All features, by version."""
 
@@ -188,5 +203,5 @@ def raise_if_older(address: str, code: int, version: int) -> None:
         version: the server's version, which each of its answers contains.
     """
     feature = FEATURE_OF_REQUEST.get(code)
-    if feature is not None and not feature.is_supported_by(version):
-        raise feature.unsupported(address, version)
+    if feature is not None:
+        feature.require(address, version)

@@ -140,6 +140,16 @@ class Heartbeats:
         """Whether the broker got a heartbeat with all current groups over this connection."""
         return self._versions.get(connection) == self._groups_version
 
+    async def connect(self, address: str, deadline: float) -> Connection:
+        """Return a connection to a broker that has got a heartbeat with all current groups.
+
+        Its ``peer_version`` is known. Raises the errors of ``ConnectionPool.get_before`` and
+        :meth:`ensure_current`. ``deadline`` is on trio's clock.
+        """
+        connection = await self._connections.get_before(address, deadline)
+        await self.ensure_current(connection, timeout=max(deadline - trio.current_time(), 0.0))
+        return connection
+
     async def ensure_current(self, connection: Connection, *, timeout: float) -> None:
         """Send a heartbeat over this connection, unless the broker got one with all current groups.
 

@@ -38,6 +38,7 @@ from rocketmq_py.errors import (
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message
 from rocketmq_py.names import check_group, check_topic
+from rocketmq_py.remoting.back_off import BackOff
 
 try:
     from taskiq import AckableMessage, AsyncBroker, BrokerMessage
@@ -46,12 +47,10 @@ except ImportError:
 
 __all__ = ["RocketMQBroker"]
 
-FIRST_RETRY_DELAY = 0.5
-"""Seconds before the second attempt to receive tasks while brokers are away. Each further delay doubles."""
-MAX_RETRY_DELAY = 5.0
-"""The longest delay between two attempts, in seconds."""
-MAX_UNREACHED_DELAY = 1.0
-"""The longest delay while no broker can be reached, in seconds."""
+BACK_OFF: Final = BackOff(0.5, longest=5.0)
+"""Seconds between two attempts to receive tasks."""
+UNREACHED_BACK_OFF: Final = BackOff(0.5, longest=1.0)
+"""Seconds between two attempts while no broker can be reached. The request itself waits, too."""
 _TEMPORARY_ERRORS = (NameServerError, NoQueueError, TopicNotFoundError)
 """Errors of a receive that is tried again, in addition to retriable ones."""
 
@@ -186,7 +185,7 @@ class RocketMQBroker(AsyncBroker):
             RocketMQError: another error that a retry does not fix.
         """
         consumer = await self._open_consumer()
-        delay = FIRST_RETRY_DELAY
+        failures = 0
         while True:
             try:
                 # One at a time: Taskiq asks when it has capacity, and the rest is left to other workers.
@@ -196,15 +195,14 @@ class RocketMQBroker(AsyncBroker):
                     continue
                 if not (error.retriable or isinstance(error, _TEMPORARY_ERRORS)):
                     raise
-                if delay == FIRST_RETRY_DELAY:
+                if not failures:
                     logger.warning(
                         "cannot receive tasks, retrying topic=%s group=%s: %s", self.topic, self.group, error
                     )
-                await asyncio.sleep(delay)
-                # While no broker can be reached, the request itself waits.
-                delay = min(2 * delay, MAX_UNREACHED_DELAY if error.not_reached else MAX_RETRY_DELAY)
+                failures += 1
+                await asyncio.sleep((UNREACHED_BACK_OFF if error.not_reached else BACK_OFF).after(failures))
                 continue
-            delay = FIRST_RETRY_DELAY
+            failures = 0
             for message in messages:
                 if await self._is_task(consumer, message):
                     yield self._ackable(consumer, message)

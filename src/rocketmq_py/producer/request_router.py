@@ -197,9 +197,7 @@ class RequestRouter:
         with nothing_sent():
             route = await self._client.routes.get_before(topic, deadline, for_sending=True)
             for broker_name in dict.fromkeys(queue.broker_name for queue in route.write_queues):
-                connection = await self._client.connections.get_before(self._address(broker_name), deadline)
-                remaining = max(deadline - trio.current_time(), 0.0)
-                await self._client.heartbeats.ensure_current(connection, timeout=remaining)
+                connection = await self._client.heartbeats.connect(self._address(broker_name), deadline)
                 if not TIMED_MESSAGES.is_supported_by(connection.peer_version):
                     return False
         return True

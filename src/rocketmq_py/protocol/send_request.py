@@ -24,6 +24,12 @@ STORED: Mapping[int, SendStatus] = {status.value: status for status in SendStatu
 
 _MAX_UTF8_SIZE = 4  # bytes of a character
 _NO_PROPERTIES: Mapping[str, str] = {}
+_LONG_NAMED = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
+_LONG_NAMES = SendMessageRequest.wire_names()
+_SHORT_NAMES = SendMessageRequestV2.wire_names()
+_VARYING = ("queue_id", "sys_flag", "born_timestamp", "flag", "properties")
+# The open fields of templates, see json_header.template, in the order in which HeaderTemplate fills them in.
+_PLACEHOLDERS = {"sys_flag": b'"%d"', "born_timestamp": b'"%d"', "flag": b'"%d"', "properties": b"%b"}
 _to_json = msgspec.json.Encoder().encode
 
 
@@ -101,6 +107,7 @@ class SendRequestBuilder:
     Attributes:
         code: the request code.
         is_batch: whether the body is a batch.
+        names: the names of the ext fields, by attribute of ``headers.SendMessageRequestV2``.
     """
 
     def __init__(
@@ -115,17 +122,21 @@ class SendRequestBuilder:
     ) -> None:
         self.code = code
         self.is_batch: bool = code == RequestCode.SEND_BATCH_MESSAGE
+        self.names: Mapping[str, str] = _LONG_NAMES if code in _LONG_NAMED else _SHORT_NAMES
         self._templates: dict[tuple[int, str], HeaderTemplate | None] = {}
-        self._fields = {
-            "a": producer_group,
-            "b": topic,
-            "c": default_topic,
-            "d": str(default_topic_queues),
-            **dict.fromkeys("efghij", "0"),  # keeps their order when fields() sets them
-            "k": "true" if unit_mode else "false",
-            "m": "true" if self.is_batch else "false",
-            "n": "",
+        self._varying = tuple(self.names[attribute] for attribute in _VARYING)
+        values = {
+            "producer_group": producer_group,
+            "topic": topic,
+            "default_topic": default_topic,
+            "default_topic_queue_nums": str(default_topic_queues),
+            **dict.fromkeys(_VARYING, "0"),  # keeps their order when fields() sets them
+            "reconsume_times": "0",
+            "unit_mode": "true" if unit_mode else "false",
+            "batch": "true" if self.is_batch else "false",
+            "broker_name": "",
         }
+        self._fields = {self.names[attribute]: value for attribute, value in values.items()}
 
     def fields(
         self,
@@ -147,16 +158,12 @@ class SendRequestBuilder:
             flag: the application's own number.
             system_flag: the message's system flag.
         """
-        fields = {
+        values = (str(queue_id), str(system_flag), str(born_time_ms), str(flag), properties)
+        return {
             **self._fields,
-            "e": str(queue_id),
-            "f": str(system_flag),
-            "g": str(born_time_ms),
-            "h": str(flag),
-            "i": properties,
-            "n": broker_name,
+            **dict(zip(self._varying, values, strict=True)),
+            self.names["broker_name"]: broker_name,
         }
-        return long_named(fields) if self.code in _LONG_NAMED else fields
 
     def template(self, queue_id: int, broker_name: str) -> HeaderTemplate | None:
         """Return the template of the headers for one queue. None if ``json_header.template`` returns None."""
@@ -168,14 +175,11 @@ class SendRequestBuilder:
     def _new_template(self, queue_id: int, broker_name: str) -> HeaderTemplate | None:
         fields = {
             **self._fields,
-            "e": str(queue_id),
-            **{name: f"\x00{name}" for name in "fghi"},  # open fields, see json_header.template
-            "n": broker_name,
+            self.names["queue_id"]: str(queue_id),
+            **{self.names[attribute]: f"\x00{attribute}" for attribute in _PLACEHOLDERS},
+            self.names["broker_name"]: broker_name,
         }
-        if self.code in _LONG_NAMED:
-            fields = long_named(fields)
-        open_fields = {"f": b'"%d"', "g": b'"%d"', "h": b'"%d"', "i": b"%b"}
-        header = json_header.template(self.code, LANGUAGE_PYTHON, VERSION, fields, open_fields)
+        header = json_header.template(self.code, LANGUAGE_PYTHON, VERSION, fields, _PLACEHOLDERS)
         return None if header is None else HeaderTemplate(header)
 
 
@@ -252,22 +256,7 @@ def send_fields(
         flag=message.flag,
         system_flag=system_flag,
     )
-    fields["j"] = str(reconsume_times)
+    fields[builder.names["reconsume_times"]] = str(reconsume_times)
     if max_reconsume_times is not None:
-        fields["l"] = str(max_reconsume_times)
+        fields[builder.names["max_reconsume_times"]] = str(max_reconsume_times)
     return fields
-
-
-_LONG_NAMED = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
-_LONG_NAME_OF_ATTRIBUTE = {
-    field.name: field.encode_name for field in msgspec.structs.fields(SendMessageRequest)
-}
-_LONG_NAMES = {
-    field.encode_name: _LONG_NAME_OF_ATTRIBUTE[field.name]
-    for field in msgspec.structs.fields(SendMessageRequestV2)
-}
-
-
-def long_named(fields: Mapping[str, str]) -> dict[str, str]:
-    """Return the ext fields of SEND_MESSAGE_V2 under their names in SEND_MESSAGE."""
-    return {_LONG_NAMES[name]: value for name, value in fields.items()}

@@ -8,6 +8,7 @@ from typing import Final
 
 import trio
 
+from rocketmq_py.client.flow_control import RateLimiter
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BatchError, BrokerError, InvalidMessageError, RocketMQError
@@ -28,30 +29,6 @@ UNREACHED_INTERVAL = 1.0
 """Seconds between two attempts to send to a topic whose brokers cannot be reached."""
 BURST_SECONDS = 0.1
 """The unused rate of this many seconds may be used at once."""
-
-
-class RateLimiter:
-    """Limits the number of messages per second.
-
-    Args:
-        per_second: the limit. ``math.inf`` for no limit.
-
-    Attributes:
-        burst: the number of messages that may be sent together.
-    """
-
-    def __init__(self, per_second: float) -> None:
-        self.burst: float = max(1, BURST_SECONDS * per_second)
-        self._seconds_each = 1 / per_second
-        self._next_at = trio.current_time()
-
-    async def wait(self, count: int) -> None:
-        """Wait until ``count`` more messages may be sent."""
-        now = trio.current_time()
-        at = max(self._next_at, now - BURST_SECONDS)
-        self._next_at = at + count * self._seconds_each
-        if at > now:
-            await trio.sleep_until(at)
 
 
 class QueueDelivery:
@@ -86,7 +63,7 @@ class QueueDelivery:
         self._rate_limiter = rate_limiter
         self._now_ms = now_ms
         self._send_progress = send_progress
-        self._batch_size = int(min(config.batch_size, rate_limiter.burst))
+        self._batch_size = int(min(config.batch_size, max(1, BURST_SECONDS * config.max_rate)))
         # Records are read from the store after this key. The first of them is due at this time.
         self._read_after = b""
         self._next_due_ms = 0

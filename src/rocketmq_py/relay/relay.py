@@ -10,6 +10,7 @@ import trio
 
 from rocketmq_py.arguments import check_not_blank
 from rocketmq_py.client.client import BorrowedClient, Client, Member, core_of
+from rocketmq_py.client.flow_control import RateLimiter
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.client.settings import ClientSettings, split_options
 from rocketmq_py.client.shown_settings import takes_settings
@@ -27,7 +28,7 @@ from rocketmq_py.relay.buffer_entries import (
     parse_entry,
     progress_message,
 )
-from rocketmq_py.relay.delivery import QueueDelivery, RateLimiter
+from rocketmq_py.relay.delivery import BURST_SECONDS, QueueDelivery
 from rocketmq_py.relay.retention import RetentionMonitor, query_retention
 from rocketmq_py.relay.settings import RelayOptions, RelaySettings, StorePath
 from rocketmq_py.relay.store import QueueStore, Store
@@ -174,7 +175,7 @@ class Relay(Member):
     async def _open(self) -> None:
         await super()._open()
         self._store = await trio.to_thread.run_sync(Store, self._settings.store)
-        self._rate_limiter = RateLimiter(self._settings.max_rate)
+        self._rate_limiter = RateLimiter(self._settings.max_rate, burst_seconds=BURST_SECONDS)
         client = BorrowedClient(self._client)
         self._producer = Producer(client, group=self._settings.group)
         self._consumer = LitePullConsumer(

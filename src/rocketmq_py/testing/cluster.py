@@ -19,8 +19,8 @@ from rocketmq_py.arguments import (
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.testing.base_cluster import BaseCluster
+from rocketmq_py.testing.clock import to_seconds
 from rocketmq_py.testing.cluster_servers import BrokerProcess
-from rocketmq_py.testing.durations import to_seconds
 from rocketmq_py.testing.faults import (
     Fault,
     FaultAction,

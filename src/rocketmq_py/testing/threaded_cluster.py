@@ -18,9 +18,9 @@ import trio
 import trio.testing
 
 from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.testing.clock import to_seconds
 from rocketmq_py.testing.cluster import Cluster, CrashData
 from rocketmq_py.testing.cluster_thread import ClusterThread
-from rocketmq_py.testing.durations import to_seconds
 from rocketmq_py.testing.observable_cluster import ObservableCluster
 
 _Result = TypeVar("_Result")

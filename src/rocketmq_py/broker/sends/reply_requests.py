@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 
 from rocketmq_py.address import java_address
 from rocketmq_py.broker.dispatch import RequestHandler, answer_with
 from rocketmq_py.broker.forwarded_requests import call_client
-from rocketmq_py.broker.sends.send_requests import SendHeader, SendValidator, read_header, read_header_v2
+from rocketmq_py.broker.sends.send_requests import SendHeader, SendValidator, read_header
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.storage.broker_message import (
     BrokerMessage,
@@ -47,12 +46,12 @@ class ReplyProcessor:
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the request handlers by request code."""
         return {
-            RequestCode.SEND_REPLY_MESSAGE: partial(self._reply, read_header),
-            RequestCode.SEND_REPLY_MESSAGE_V2: partial(self._reply, read_header_v2),
+            RequestCode.SEND_REPLY_MESSAGE: self._reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self._reply,
         }
 
-    def _reply(self, read: Callable[[Command], SendHeader], connection: Connection, request: Command) -> None:
-        header = read(request)
+    def _reply(self, connection: Connection, request: Command) -> None:
+        header = read_header(request)
         _, queue_id = self._validator.find_queue(connection, request, header)
         properties = decode_complete_properties(header.properties)
         properties.update(self._validator.common_fields)
@@ -63,7 +62,7 @@ class ReplyProcessor:
             properties,
             header.flag,
             0,  # Java does not store the system flag of replies
-            header.born_time_ms,
+            header.born_timestamp,
             packed_peer(connection.peer_address),
             header.reconsume_times,
         )
@@ -96,8 +95,8 @@ class ReplyProcessor:
             default_topic=header.default_topic,
             default_topic_queue_nums=header.default_topic_queue_nums,
             queue_id=header.queue_id,
-            sys_flag=header.system_flag,
-            born_timestamp=header.born_time_ms,
+            sys_flag=header.sys_flag,
+            born_timestamp=header.born_timestamp,
             flag=header.flag,
             properties=encode_properties({**properties, PUSH_REPLY_TIME: str(now_ms)}),
             reconsume_times=header.reconsume_times,

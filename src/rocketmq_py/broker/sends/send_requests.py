@@ -6,7 +6,6 @@ Java: ``SendMessageProcessor``, ``AbstractSendMessageProcessor.msgCheck``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import msgspec
 
@@ -49,7 +48,13 @@ from rocketmq_py.property_names import (
 from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import RecallHandle
-from rocketmq_py.protocol.headers import SendMessageRequest
+from rocketmq_py.protocol.headers import (
+    SendBatchMessageRequest,
+    SendMessageRequest,
+    SendMessageRequestV2,
+    SendReplyMessageRequest,
+    SendReplyMessageRequestV2,
+)
 from rocketmq_py.protocol.stored_message import INNER_BATCH_FLAG
 from rocketmq_py.remoting import Connection
 
@@ -60,65 +65,62 @@ _MAX_BATCH_TOPIC_LENGTH = 127
 
 
 class SendHeader(msgspec.Struct, frozen=True, eq=False):
-    """The header of a send, long or short form. ``SendMessageRequest`` documents the attributes."""
+    """The attributes of ``headers.SendMessageRequest`` that the broker reads."""
 
     producer_group: str
     topic: str
     queue_id: int
-    system_flag: int
-    born_time_ms: int
+    sys_flag: int
+    born_timestamp: int
     flag: int
     properties: str
     reconsume_times: int
     max_reconsume_times: int | None
-    is_batch: bool
+    batch: bool
     default_topic: str
     default_topic_queue_nums: int
 
 
+_FORMS = (
+    SendMessageRequest,
+    SendMessageRequestV2,
+    SendBatchMessageRequest,
+    SendReplyMessageRequest,
+    SendReplyMessageRequestV2,
+)
+_FORM_NAMES: Mapping[int, str] = {form.code: form.__name__ for form in _FORMS}
+_WIRE_NAMES: Mapping[int, tuple[str, ...]] = {
+    form.code: tuple(map(form.wire_names().__getitem__, SendHeader.__struct_fields__)) for form in _FORMS
+}
+
+
 def read_header(request: Command) -> SendHeader:
-    """Read the header of a request whose fields have long names. Raises ProtocolError."""
-    header = SendMessageRequest.from_fields(request.fields)
-    return SendHeader(
-        header.producer_group,
-        header.topic,
-        header.queue_id,
-        header.sys_flag,
-        header.born_timestamp,
-        header.flag,
-        header.properties or "",
-        header.reconsume_times or 0,
-        header.max_reconsume_times,
-        bool(header.batch),
-        header.default_topic,
-        header.default_topic_queue_nums,
-    )
-
-
-def read_header_v2(request: Command) -> SendHeader:
-    """Read the header of a request whose fields have one-letter names. Raises ProtocolError."""
-    # Fast path: reads the fields of SendMessageRequestV2 without creating one for each send.
+    """Read the header of a send or of a reply. Raises ProtocolError."""
+    # Fast path: reads the fields without creating a SendMessageRequest for each send.
     fields = request.fields
+    group, topic, queue, system_flag, born, flag, properties, times, most, batch, default, queues = (
+        _WIRE_NAMES[request.code]
+    )
     try:
-        max_reconsume_times = fields.get("l")
+        max_reconsume_times = fields.get(most)
         return SendHeader(
-            fields["a"],
-            fields["b"],
-            int(fields["e"]),
-            int(fields["f"]),
-            int(fields["g"]),
-            int(fields["h"]),
-            fields.get("i", ""),
-            int(fields.get("j", 0)),
+            fields[group],
+            fields[topic],
+            int(fields[queue]),
+            int(fields[system_flag]),
+            int(fields[born]),
+            int(fields[flag]),
+            fields.get(properties, ""),
+            int(fields.get(times, 0)),
             int(max_reconsume_times) if max_reconsume_times is not None else None,
-            fields.get("m") == "true",
-            fields.get("c", DEFAULT_TOPIC),
-            int(fields.get("d", 0)),
+            fields.get(batch) == "true",
+            fields.get(default, DEFAULT_TOPIC),
+            int(fields.get(queues, 0)),
         )
     except KeyError as error:
-        raise ProtocolError(f"SendMessageRequestV2: field {error} is missing") from None
+        raise ProtocolError(f"{_FORM_NAMES[request.code]}: field {error} is missing") from None
     except ValueError as error:
-        raise ProtocolError(f"SendMessageRequestV2: {error}") from None
+        raise ProtocolError(f"{_FORM_NAMES[request.code]}: {error}") from None
 
 
 class SendValidator:
@@ -225,15 +227,15 @@ class SendProcessor:
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the request handlers by request code."""
         return {
-            RequestCode.SEND_MESSAGE: partial(self._send, read_header),
-            RequestCode.SEND_MESSAGE_V2: partial(self._send, read_header_v2),
-            RequestCode.SEND_BATCH_MESSAGE: partial(self._send, read_header_v2),
+            RequestCode.SEND_MESSAGE: self._send,
+            RequestCode.SEND_MESSAGE_V2: self._send,
+            RequestCode.SEND_BATCH_MESSAGE: self._send,
         }
 
-    def _send(self, read: Callable[[Command], SendHeader], connection: Connection, request: Command) -> None:
-        header = read(request)
+    def _send(self, connection: Connection, request: Command) -> None:
+        header = read_header(request)
         topic, queue_id = self._validator.find_queue(connection, request, header)
-        if header.is_batch:
+        if header.batch:
             self._store_batch(connection, request, header, queue_id)
         else:
             self._store_single(connection, request, header, topic, queue_id)
@@ -266,8 +268,8 @@ class SendProcessor:
             request.body,
             properties,
             header.flag,
-            header.system_flag,
-            header.born_time_ms,
+            header.sys_flag,
+            header.born_timestamp,
             packed_peer(connection.peer_address),
             header.reconsume_times,
         )
@@ -341,8 +343,8 @@ class SendProcessor:
                 message.properties,
                 _encoded_tags_code(message.properties),
                 message.flag,
-                header.system_flag,
-                header.born_time_ms,
+                header.sys_flag,
+                header.born_timestamp,
                 born_address,
                 header.reconsume_times,
             )
@@ -367,7 +369,7 @@ class SendProcessor:
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
             )
         delay_level = delay_level_of(decode_complete_properties(header.properties))
-        if header.system_flag & TRANSACTION_BITS or delay_level > 0:
+        if header.sys_flag & TRANSACTION_BITS or delay_level > 0:
             raise refusal(*PutStatus.MESSAGE_ILLEGAL.answer(self._config))
 
 

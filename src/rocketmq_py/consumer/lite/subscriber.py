@@ -264,10 +264,7 @@ class LiteSubscriber:
     async def _connect(self, broker_name: str) -> Connection:
         client = self._client
         deadline = trio.current_time() + client.settings.request_timeout
-        connection = await client.connections.get_before(client.routes.broker_address(broker_name), deadline)
-        left = max(deadline - trio.current_time(), 0.0)
-        # The answer to the heartbeat contains the broker's version.
-        await client.heartbeats.ensure_current(connection, timeout=left)
+        connection = await client.heartbeats.connect(client.routes.broker_address(broker_name), deadline)
         check_version(connection)
         return connection
 

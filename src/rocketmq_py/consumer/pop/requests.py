@@ -320,11 +320,8 @@ class PopRequests:
     async def _connect(self, broker_name: str, timeout: float) -> Connection:
         """Return a connection to a broker that supports pop and has received this client's heartbeat."""
         client = self._client
-        deadline = trio.current_time() + timeout
         address = client.routes.broker_address(broker_name)
-        connection = await client.connections.get_before(address, deadline)
-        # The answer to the heartbeat contains the broker's version.
-        await client.heartbeats.ensure_current(connection, timeout=max(deadline - trio.current_time(), 0.0))
+        connection = await client.heartbeats.connect(address, trio.current_time() + timeout)
         self._check_version(connection)
         if connection.peer_is_proxy:
             raise unsupported_by_proxy(address, RequestCode.POP_MESSAGE)

@@ -14,15 +14,15 @@ from rocketmq_py.errors import ClosedError, NameServerError, NoQueueError, Rocke
 from rocketmq_py.handoff.callback_thread import in_trio_thread
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message, SendResult
+from rocketmq_py.remoting.back_off import BackOff
 
 OVERHEAD = 512
 """Bytes that a record counts in addition to its text: the message object, and its properties when sent."""
 MAX_BATCH_RECORDS = 1000
-FIRST_RETRY_DELAY = 0.5
-"""Seconds before records are sent again. Each further delay is twice as long, up to MAX_RETRY_DELAY."""
-MAX_RETRY_DELAY = 15.0
-MAX_UNREACHED_DELAY = 1.0
-"""The longest delay while no broker can be reached, in seconds."""
+BACK_OFF: Final = BackOff(0.5, longest=15.0)
+"""Seconds before records are sent again."""
+UNREACHED_BACK_OFF: Final = BackOff(0.5, longest=1.0)
+"""Seconds before records are sent again while no broker can be reached. The send itself waits, too."""
 REPORT_SECONDS = 60.0
 """The handler logs at most once in this time that it dropped records."""
 
@@ -168,7 +168,7 @@ class Shipper:
 
     def _send(self, messages: Sequence[Message]) -> None:
         """Send messages. Retry after temporary errors until the handler is closed."""
-        delay = FIRST_RETRY_DELAY
+        failures = 0
         while messages and not self._is_stopped.is_set():
             failed: list[Message] = []
             last_error: Exception | None = None
@@ -179,7 +179,7 @@ class Shipper:
                         failed.append(message)
                         continue
                 self._settle(message, is_dropped=isinstance(outcome, Exception))
-            if last_error is not None and delay == FIRST_RETRY_DELAY:
+            if last_error is not None and not failures:
                 logger.warning(
                     "cannot send log records topic=%s records=%d retrying=%d: %s",
                     self._topic, len(messages), len(failed), last_error,
@@ -187,10 +187,9 @@ class Shipper:
             messages = failed
             if messages:
                 self._report_drops()
-                self._is_stopped.wait(delay)
-                # While no broker can be reached, the send itself waits.
+                failures += 1
                 is_away = isinstance(last_error, RocketMQError) and last_error.not_reached
-                delay = min(2 * delay, MAX_UNREACHED_DELAY if is_away else MAX_RETRY_DELAY)
+                self._is_stopped.wait((UNREACHED_BACK_OFF if is_away else BACK_OFF).after(failures))
         for message in messages:
             self._settle(message, is_dropped=True)
 

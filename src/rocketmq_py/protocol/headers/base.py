@@ -89,6 +89,11 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return fields
 
     @classmethod
+    def wire_names(cls) -> dict[str, str]:
+        """Return the names of the ext fields by attribute."""
+        return {field.attribute: field.wire_name for field in _fields_of(cls)}
+
+    @classmethod
     @decoder("a header")
     def from_fields(cls, fields: Mapping[str, str]) -> Self:
         """Return the header in a command's ext fields. Unknown fields are ignored.
