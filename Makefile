@@ -17,7 +17,7 @@ PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-ch
 
 .PHONY: help demo test test-all rest check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
 	docs docs-serve docs-pages translations pictures release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours behaviours-once behaviours-of-other-apis behaviours-on-older versions versions-short interoperation \
-	million relay-kills replacements spark-matrix spark-clusters airflow java bench apis format clean
+	million relay-kills replacements spark-matrix spark-clusters spark-lakehouse airflow java bench apis format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -229,6 +229,9 @@ spark-matrix: java  ## The tests of Spark with older supported versions
 
 spark-clusters: java  ## Spark on clusters of processes, with a shipped environment and faults, on 5.5.0
 	$(REAL) --clusters $(NEWEST) integration/spark_clusters
+
+spark-lakehouse: java  ## Pipelines between topics and tables of Delta and Iceberg, with kills: SPARK_LAKEHOUSE_KILLS=50, on 5.5.0
+	$(REAL) --clusters $(NEWEST) integration/spark_lakehouse
 
 .venv/bench: .venv/installed
 	$(PIP) -c constraints.txt --group bench

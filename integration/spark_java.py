@@ -37,15 +37,15 @@ def shorten_spark_start(home: Path) -> None:
     Args:
         home: the JAVA_HOME that Spark is started with.
     """
-    spark_home = _spark_home()
-    os.environ["SPARK_HOME"] = str(spark_home)
+    home_of_spark = spark_home()
+    os.environ["SPARK_HOME"] = str(home_of_spark)
     java = shutil.which("java")
     # Archives fit only the Java on the PATH.
     has_archive = java is not None and os.path.samefile(java, home / "bin" / "java")
-    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*QUICK, *(_archive(spark_home) if has_archive else ())])
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*QUICK, *(_archive(home_of_spark) if has_archive else ())])
 
 
-def _spark_home() -> Path:
+def spark_home() -> Path:
     """Return a copy of Spark's home without the zip of PySpark, whose modules every process would
     compile again.
     """

@@ -6,7 +6,7 @@ import fcntl
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,8 +30,7 @@ def server_jars(version: str) -> Path:
     Raises:
         ClusterUnavailableError: the jars are not cached and cannot be downloaded.
     """
-    names = ("rocketmq-namesrv", "rocketmq-broker", "rocketmq-tools")
-    return _jars(f"server-{version}", dict.fromkeys(names, version))
+    return _rocketmq(f"server-{version}", version, "rocketmq-namesrv", "rocketmq-broker", "rocketmq-tools")
 
 
 def proxy_jars(version: str) -> Path:
@@ -40,7 +39,7 @@ def proxy_jars(version: str) -> Path:
     Raises:
         ClusterUnavailableError: the jars are not cached and cannot be downloaded.
     """
-    return _jars(f"proxy-{version}", {"rocketmq-proxy": version})
+    return _rocketmq(f"proxy-{version}", version, "rocketmq-proxy")
 
 
 def client_jars(version: str) -> Path:
@@ -51,7 +50,35 @@ def client_jars(version: str) -> Path:
     """
     # Maven Central has client 4.9.8, but no tools 4.9.8.
     tools = "4.9.7" if version == "4.9.8" else version
-    return _jars(f"client-{version}", {"rocketmq-client": version, "rocketmq-tools": tools})
+    client = f"org.apache.rocketmq:rocketmq-client:{version}"
+    return jars(f"client-{version}", [client, f"org.apache.rocketmq:rocketmq-tools:{tools}"])
+
+
+def jars(name: str, artifacts: Sequence[str], *, dependencies: bool = True) -> Path:
+    """Return a folder with the jars of artifacts.
+
+    Args:
+        name: the folder's name in the cache.
+        artifacts: the artifacts, as ``group:artifact:version``.
+        dependencies: whether to include the jars that the artifacts need.
+
+    Raises:
+        ClusterUnavailableError: the jars are not cached and cannot be downloaded.
+    """
+    final = CACHE / name / "lib"
+    if final.is_dir():
+        return final
+    if missing := missing_program("mvn"):
+        raise ClusterUnavailableError(f"{missing} is not on the PATH, and {final} is not filled yet")
+    with only_one("maven"):
+        # Another run may have filled it meanwhile.
+        if not final.is_dir():
+            _download(final, artifacts, dependencies)
+    return final
+
+
+def _rocketmq(name: str, version: str, *artifacts: str) -> Path:
+    return jars(name, [f"org.apache.rocketmq:{artifact}:{version}" for artifact in artifacts])
 
 
 def missing_program(*programs: str) -> str | None:
@@ -68,25 +95,12 @@ def only_one(name: str) -> Iterator[None]:
         yield
 
 
-def _jars(name: str, versions: Mapping[str, str]) -> Path:
-    final = CACHE / name / "lib"
-    if final.is_dir():
-        return final
-    if missing := missing_program("mvn"):
-        raise ClusterUnavailableError(f"{missing} is not on the PATH, and {final} is not filled yet")
-    with only_one("maven"):
-        # Another run may have filled it meanwhile.
-        if not final.is_dir():
-            _download(final, versions)
-    return final
-
-
-def _download(final: Path, versions: Mapping[str, str]) -> None:
+def _download(final: Path, artifacts: Sequence[str], dependencies: bool) -> None:
     """Fill a temporary folder, then move it to ``final`` atomically."""
     final.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="download-") as scratch:
         pom = Path(scratch) / "pom.xml"
-        pom.write_text(_pom(versions), encoding="utf-8")
+        pom.write_text(_pom(artifacts, dependencies), encoding="utf-8")
         lib = Path(scratch) / "lib"
         command = [
             "mvn",
@@ -103,17 +117,25 @@ def _download(final: Path, versions: Mapping[str, str]) -> None:
                 command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT
             )
         except subprocess.TimeoutExpired:
-            raise ClusterUnavailableError(f"mvn did not fetch {versions} in {DOWNLOAD_TIMEOUT:g} s") from None
+            raise ClusterUnavailableError(
+                f"mvn did not fetch {list(artifacts)} in {DOWNLOAD_TIMEOUT:g} s"
+            ) from None
         if done.returncode != 0:
-            raise ClusterUnavailableError(f"mvn cannot fetch {versions}:\n{done.stdout[-2000:]}")
+            raise ClusterUnavailableError(f"mvn cannot fetch {list(artifacts)}:\n{done.stdout[-2000:]}")
         lib.rename(final)
 
 
-def _pom(versions: Mapping[str, str]) -> str:
-    dependencies = "\n".join(
-        f"    <dependency><groupId>org.apache.rocketmq</groupId>"
-        f"<artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
-        for artifact, version in versions.items()
+_WITHOUT_DEPENDENCIES = (
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+)
+
+
+def _pom(artifacts: Sequence[str], dependencies: bool) -> str:
+    excluded = "" if dependencies else _WITHOUT_DEPENDENCIES
+    lines = "\n".join(
+        f"    <dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version>{excluded}</dependency>"
+        for group, artifact, version in (name.split(":") for name in artifacts)
     )
     return f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -121,7 +143,7 @@ def _pom(versions: Mapping[str, str]) -> str:
   <artifactId>integration</artifactId>
   <version>1</version>
   <dependencies>
-{dependencies}
+{lines}
   </dependencies>
 </project>
 """

@@ -1,0 +1,188 @@
+"""Example programs that spark-submit runs, each in a process group that can be killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import attrs
+
+from integration.clusters.layout import LOCALHOST
+from integration.clusters.processes import end_with_parent
+from integration.environments import ROOT
+from integration.spark_java import QUICK
+from integration.spark_lakehouse.sql import MARK
+
+SETTINGS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": LOCALHOST,
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+}
+"""Settings for a small machine. Nothing in the examples depends on them."""
+
+
+TIMEOUT = 900.0
+"""Seconds until a program must have ended."""
+MAX_STARTS = 5
+LATE = "Python worker failed to connect back"
+"""The error of a stream whose Python process did not start within ten seconds, as on a busy machine."""
+_HOME = "from integration.spark_java import spark_home; print(spark_home())"
+
+
+@attrs.frozen
+class Spark:
+    """A Spark installation with the jars of table formats.
+
+    Attributes:
+        python: the Python of its environment.
+        variables: environment variables with which its programs start.
+        jars: the jars that programs get with ``--jars``.
+    """
+
+    python: Path
+    variables: Mapping[str, str]
+    jars: Sequence[Path]
+
+    @classmethod
+    def of(cls, python: Path, java_home: Path, jars: Sequence[Path]) -> Self:
+        """Return the Spark of an environment, without the zip of PySpark, which every start would compile."""
+        command = [str(python), "-c", _HOME]
+        done = subprocess.run(
+            command, cwd=ROOT, env=_without_spark(), stdout=subprocess.PIPE, text=True, check=True
+        )
+        variables = {
+            "PATH": os.pathsep.join([str(python.parent), os.environ["PATH"]]),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+            "JAVA_HOME": str(java_home),
+            "SPARK_HOME": done.stdout.strip(),
+            "SPARK_LOCAL_IP": LOCALHOST,
+            "SPARK_SUBMIT_OPTS": " ".join(QUICK),
+        }
+        return cls(python, variables, jars)
+
+    def start(
+        self,
+        program: str,
+        *arguments: str,
+        folder: Path,
+        options: Sequence[str] | None = None,
+        settings: Mapping[str, str] = {},
+    ) -> Running:
+        """Submit a program in ``local[2,4]``: a failed task is tried again, as on a cluster.
+
+        Args:
+            program: its path below the root of the repository.
+            arguments: its arguments.
+            folder: the directory of its log, temporary files and warehouse. Starts share it.
+            options: options of spark-submit instead of ``--jars``.
+            settings: settings of Spark, which extend SETTINGS.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        if options is None:
+            options = ["--jars", ",".join(map(str, self.jars))]
+        conf = {"spark.local.dir": str(folder / "local"), **SETTINGS, **settings}
+        words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+        submit = self.python.with_name("spark-submit")
+        command = [str(submit), "--master", "local[2,4]", *options, *words, str(ROOT / program), *arguments]
+        log = folder / f"{Path(program).stem}.log"
+        with log.open("ab") as output:
+            begin = output.tell()
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**_without_spark(), **self.variables},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=end_with_parent(),
+            )
+        return Running(process, log, begin)
+
+    def sql(self, warehouse: Path, *statements: str, folder: Path) -> list[list[dict[str, Any]]]:
+        """Run SQL statements on tables. Return the rows of each, with dates as text.
+
+        Args:
+            warehouse: the warehouse of the Iceberg catalog ``lake``. Delta tables are named delta.`path`.
+            statements: the statements, in their order.
+            folder: the directory of the log and temporary files.
+        """
+        with self.start(
+            "integration/spark_lakehouse/sql.py", str(warehouse), *statements, folder=folder
+        ) as run:
+            lines = run.check().splitlines()
+        return [json.loads(line.removeprefix(MARK)) for line in lines if line.startswith(MARK)]
+
+    def run(self, program: str, *arguments: str, folder: Path, **options: Any) -> str:
+        """Run a program until it succeeds, and return the output of its last start.
+
+        A stream whose Python process started too slowly is started again, as a supervisor does. The
+        arguments are those of :meth:`start`.
+        """
+        for _ in range(MAX_STARTS):
+            with self.start(program, *arguments, folder=folder, **options) as running:
+                if running.process.wait(TIMEOUT) == 0 or LATE not in running.output():
+                    break
+        return running.check()
+
+
+def _without_spark() -> dict[str, str]:
+    """Return this process's environment variables without those of another Spark."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+
+
+@attrs.frozen
+class Running:
+    """A program that was submitted. Leaving the block kills it.
+
+    Attributes:
+        process: spark-submit, which leads the process group.
+        log: the file with the output of all starts.
+        begin: the position in ``log`` where the output of this start begins.
+    """
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    begin: int
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.process.poll() is None
+
+    def output(self) -> str:
+        """Return its output and log."""
+        return self.log.read_bytes()[self.begin :].decode(errors="replace")
+
+    def check(self) -> str:
+        """Wait until it ends, which must succeed, and return its output."""
+        code = self.process.wait(TIMEOUT)
+        assert code == 0, self.output()[-8000:]
+        return self.output()
+
+    def stop(self) -> None:
+        """End it with SIGTERM, as a supervisor does, and wait."""
+        self.process.terminate()
+        self.process.wait(TIMEOUT)
+
+    def kill(self) -> None:
+        """End the driver and its JVM with SIGKILL, as the loss of their machine would."""
+        if self.is_running:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
