@@ -66,6 +66,7 @@ def round_trip(master: str, address: str, topic: str) -> dict[str, object]:
     result: dict[str, object] = json.loads(output.splitlines()[-1])
     assert result["batch"] == list(range(1000))
     assert result["stream"] == list(range(1000))
+    assert result["counted"] == 1000
     return result
 
 

@@ -11,6 +11,7 @@ from rocketmq_py.errors import RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.options import Role
 from rocketmq_py.spark.source_options import SourceOptions
+from tests.spark.stored_messages import stored
 
 
 def queue(topic: str = "orders", queue_id: int = 0, broker: str = "broker-a") -> MessageQueue:
@@ -36,6 +37,7 @@ class FakeOffsetClient:
         commits: the calls of ``commit``.
         committed_offsets: by group, the offsets that it had committed before.
         size_of: returns the size of the message at an offset.
+        stored_at: by queue, the store time of its messages, whose stored form is pulled then.
         pulls: the ranges of each call of ``pull``.
         range_calls: the number of calls of ``offsets``.
         closed: the number of calls of ``close``.
@@ -49,6 +51,7 @@ class FakeOffsetClient:
         self.commits: list[tuple[str, dict[MessageQueue, int]]] = []
         self.committed_offsets: dict[str, dict[MessageQueue, int]] = {}
         self.size_of: Callable[[MessageQueue, int], int] = lambda _, __: 100
+        self.stored_at: dict[MessageQueue, int] = {}
         self.pulls: list[Sequence[OffsetRange]] = []
         self.range_calls = 0
         self.closed = 0
@@ -102,6 +105,8 @@ class FakeOffsetClient:
     def _result(self, span: OffsetRange) -> PullResult:
         if span.queue in self.expired:
             return PullResult(span, b"", span.start, span.end, lost=(span.start, span.end))
+        if (time := self.stored_at.get(span.queue)) is not None:
+            return PullResult(span, stored(span.start, store_time_ms=time), span.start, span.end)
         return PullResult(span, bytes(self._size(span)), span.start, span.end)
 
     def _size(self, span: OffsetRange) -> int:

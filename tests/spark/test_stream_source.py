@@ -465,6 +465,36 @@ def test_latest_offset_report_has_the_lag_by_topic(start: Start) -> None:
     assert report["lag"] == {"orders": 15}
 
 
+def test_latest_offset_report_has_the_store_times_of_the_oldest_unread_messages(
+    start: Start, client: FakeOffsetClient
+) -> None:
+    client.stored_at = {Q0: 1_700_000_000_000, Q1: 1_700_000_005_000}
+    source = start(startingOffsets="earliest", maxOffsetsPerTrigger="10")
+    end = source.latestOffset(source.initialOffset(), ReadMaxRows(10))
+    first_unread = [OffsetRange(each, offset, offset + 1) for each, offset in offsets_of(end).items()]
+    assert client.pulls == [first_unread]
+    report = source.reportLatestOffset()
+    assert report is not None
+    assert report["oldestUnread"] == {
+        "orders": {"broker-a": {"0": 1_700_000_000_000, "1": 1_700_000_005_000}}
+    }
+
+    # A batch that reads everything asks for nothing.
+    source.latestOffset(end, ALL)
+    assert client.pulls == [first_unread]
+    assert "oldestUnread" not in (source.reportLatestOffset() or {})
+
+
+def test_report_without_an_answer_has_no_store_times(start: Start, client: FakeOffsetClient) -> None:
+    client.expired = {Q0}  # and the bytes that Q1 returns are no message
+    source = start(startingOffsets="earliest", maxOffsetsPerTrigger="10")
+    source.latestOffset(source.initialOffset(), ReadMaxRows(10))
+    report = source.reportLatestOffset()
+    assert report is not None
+    assert "oldestUnread" not in report
+    assert report["lag"] == {"orders": 15}
+
+
 def test_each_batch_is_logged_in_one_line(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     source = start(startingOffsets="earliest", maxOffsetsPerTrigger="10")
     with caplog.at_level(logging.INFO, "rocketmq_py.spark"):

@@ -11,7 +11,7 @@ sending in ``piece_sender``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketmq_py.spark.pyspark_version import check_pyspark
 from rocketmq_py.spark.stamps import STAMP, deduplicate
@@ -19,7 +19,18 @@ from rocketmq_py.spark.stamps import STAMP, deduplicate
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["STAMP", "deduplicate", "register"]
+    from rocketmq_py.spark.lag_listener import LagListener, StreamLag
+
+__all__ = ["STAMP", "LagListener", "StreamLag", "deduplicate", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("LagListener", "StreamLag"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    check_pyspark()
+    from rocketmq_py.spark import lag_listener
+
+    return getattr(lag_listener, name)
 
 
 def register(spark: SparkSession) -> None:

@@ -50,6 +50,10 @@ class Backlog:
             queue: end - self.starts[queue] for queue, end in self.ends.items() if end > self.starts[queue]
         }
 
+    def after(self, offsets: Offsets) -> Backlog:
+        """Return what is left when everything before ``offsets`` is read."""
+        return attrs.evolve(self, starts={**self.starts, **offsets})
+
     def shares(self, max_offsets: int | None) -> dict[MessageQueue, int]:
         """Return the number of offsets of each queue in a batch of at most ``max_offsets``."""
         return share_out(self.lags(), max_offsets, rotation=sum(self.starts.values()))

@@ -71,7 +71,7 @@ class StreamOffset:
             )
         try:
             offsets, start = tree["offsets"], tree.get("start", {})
-            return cls(_unnest_offsets(offsets), _unnest_offsets(start), tree.get("initial", False) is True)
+            return cls(unnest_offsets(offsets), unnest_offsets(start), tree.get("initial", False) is True)
         except (KeyError, ValueError, TypeError, AttributeError):
             raise StoreError(
                 f"cannot continue from the checkpoint: the offset {str(tree)[:200]!r} is damaged. Restore "
@@ -88,7 +88,8 @@ def nest_offsets(offsets: Offsets) -> dict[str, dict[str, dict[str, int]]]:
     return tree
 
 
-def _unnest_offsets(tree: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[MessageQueue, int]:
+def unnest_offsets(tree: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[MessageQueue, int]:
+    """Return the offsets of a tree of :func:`nest_offsets`."""
     return {
         MessageQueue(topic, broker, int(queue_id)): int(offset)
         for topic, brokers in tree.items()

@@ -1,12 +1,11 @@
-"""Planning the micro-batches of a stream: when one starts, how much it reads, and its progress reports.
+"""Planning the micro-batches of a stream: when one starts, and how much it reads.
 
 :class:`StreamPlanner` holds the state of a running query. Spark keeps it in one Python process per query.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -18,8 +17,9 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_plan import Backlog, next_stream_offset, stream_backlog
 from rocketmq_py.spark.data_loss import report_losses
 from rocketmq_py.spark.discovery import MissingQueues, OffsetClient, QueueDiscovery, check_positions_exist
-from rocketmq_py.spark.offsets import OFFSET_VERSION, Offsets, StreamOffset, nest_offsets
+from rocketmq_py.spark.offsets import Offsets, StreamOffset
 from rocketmq_py.spark.positions import QueueRanges
+from rocketmq_py.spark.progress import latest_offset_report, log_batch, oldest_unread
 from rocketmq_py.spark.size_limit import SizeLimit
 from rocketmq_py.spark.source_options import SourceOptions
 
@@ -99,7 +99,7 @@ class BatchTimer:
         return True
 
 
-# Progress reports
+# Commits
 
 
 class GroupProgress:
@@ -132,48 +132,6 @@ class GroupProgress:
         else:
             self._committed |= changed
             self._last_error = ""
-
-
-def lag_by_topic(offsets: Offsets, ends: Offsets) -> dict[str, int]:
-    """Return each topic's number of offsets up to ``ends``. A queue missing from ``offsets`` has no lag."""
-    lags: dict[str, int] = {}
-    for queue in sorted(ends):
-        lag = max(ends[queue] - offsets.get(queue, ends[queue]), 0)
-        lags[queue.topic] = lags.get(queue.topic, 0) + lag
-    return lags
-
-
-def latest_offset_report(backlog: Backlog, end: StreamOffset) -> dict[str, Any]:
-    """Return the ``latestOffset`` of the query's progress.
-
-    It has the form of an offset, and also ``lag``: by topic, the offsets left for later batches.
-
-    Args:
-        backlog: the offsets that were left when the batch was planned.
-        end: the batch's end.
-    """
-    lag = lag_by_topic({**backlog.starts, **end.offsets}, backlog.ends)
-    return {"version": OFFSET_VERSION, "offsets": nest_offsets(backlog.ends), "lag": lag}
-
-
-def log_batch(backlog: Backlog, end: StreamOffset, seconds: float) -> None:
-    """Log a planned batch in one line: its offsets, and the offsets left for later batches."""
-    if not logger.isEnabledFor(logging.INFO):
-        return
-    reached = {queue: end.offsets.get(queue, start) for queue, start in backlog.starts.items()}
-    planned, left = lag_by_topic(backlog.starts, reached), lag_by_topic(reached, backlog.ends)
-    logger.info(
-        "planned batch offsets=%d left=%d seconds=%.3f (%s)",
-        sum(planned.values()),
-        sum(left.values()),
-        seconds,
-        _by_topic(planned, left) or "nothing to read",
-    )
-
-
-def _by_topic(planned: Mapping[str, int], left: Mapping[str, int]) -> str:
-    topics: Iterable[str] = [topic for topic in planned if planned[topic] or left[topic]]
-    return ", ".join([f"{topic}: offsets={planned[topic]} left={left[topic]}" for topic in topics])
 
 
 # The planner
@@ -251,7 +209,9 @@ class StreamPlanner:
         backlog = self._up_to_stop(stream_backlog(start.offsets, ranges, initial=start.initial))
         report_losses([*losses, *backlog.losses], fail=self._options.fail_on_data_loss)
         end = self._end_of_batch(start, backlog, limits)
-        self.planned_end, self.latest_offset = end, latest_offset_report(backlog, end)
+        self.planned_end = end
+        left = backlog.after(end.offsets)
+        self.latest_offset = latest_offset_report(left, oldest_unread(self._client, left))
         if end is not start:
             log_batch(backlog, end, self._clock() - began)
         return end
