@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -11,12 +12,11 @@ from rocketmq_py.cli.admin_runner import confirm, run_admin
 from rocketmq_py.cli.cluster_access import access_options
 from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.console import is_terminal
+from rocketmq_py.cli.listing import Field, Listing
 from rocketmq_py.cli.option_values import checked, not_empty, read_secret
 from rocketmq_py.cli.options import if_not_exists_option, yes_option
 from rocketmq_py.cli.tables import (
-    Column,
     OutputFormat,
-    Table,
     format_time,
     output_option,
     print_change,
@@ -27,7 +27,7 @@ from rocketmq_py.cli.tables import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from rocketmq_py.admin import AclRule, Admin, User
+    from rocketmq_py.admin import Admin
     from rocketmq_py.errors import RocketMQError
 
 ACTIONS = click.Choice(
@@ -46,6 +46,27 @@ password_option: Final = click.option(
     "--password", metavar="SECRET", callback=checked(read_secret),
     help="Secret key. Prefer @FILE: command lines are visible to other users.",
 )  # fmt: skip
+
+RULES: Final = Listing(
+    Field("user", "USER"),
+    Field("resource", "RESOURCE"),
+    Field("decision", "DECISION", lambda rule: "allow" if rule.is_allowed else "deny"),
+    Field("actions", "ACTIONS"),
+    Field("from", "FROM", "source_ips"),
+    Field("default", get="is_default"),
+    Field("brokers", "BROKERS", wide=True),
+)
+USERS: Final = Listing(
+    Field("user", "USER", "name"),
+    Field("type", "TYPE", lambda user: "super" if user.is_super else "normal"),
+    Field("enabled", "ENABLED", "is_enabled"),
+    Field("brokers", "BROKERS", wide=True),
+)
+VERSIONS: Final = Listing(
+    Field("broker", "BROKER", itemgetter(0)),
+    Field("changes", "CHANGES", lambda item: item[1].changes, right=True),
+    Field("changed_ms", "LAST CHANGE", lambda item: item[1].changed_ms, cell=format_time),
+)
 
 
 @click.group
@@ -68,41 +89,10 @@ def list_rules(access: Access, output: OutputFormat, user: str | None, resource:
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.access.rules(user, resource)
-        columns = [
-            Column("USER"),
-            Column("RESOURCE"),
-            Column("DECISION"),
-            Column("ACTIONS"),
-            Column("FROM"),
-            Column("BROKERS", wide=True),
-        ]
-        rows = [
-            (
-                one.user,
-                one.resource,
-                "allow" if one.is_allowed else "deny",
-                one.actions,
-                one.source_ips,
-                one.brokers,
-            )
-            for one in listing.rules
-        ]
-        print_result(output, [_rule_value(one) for one in listing.rules], [Table(columns, rows)])
+        print_result(output, RULES.values(listing.rules), [RULES.table(listing.rules)])
         return listing.failures
 
     run_admin(access, work)
-
-
-def _rule_value(rule: AclRule) -> dict[str, Any]:
-    return {
-        "user": rule.user,
-        "resource": rule.resource,
-        "decision": "allow" if rule.is_allowed else "deny",
-        "actions": list(rule.actions),
-        "from": list(rule.source_ips),
-        "default": rule.is_default,
-        "brokers": list(rule.brokers),
-    }
 
 
 def _add_command(name: str, text: str, *, is_allowed: bool) -> None:
@@ -169,13 +159,8 @@ def version(access: Access, output: OutputFormat) -> None:
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         results = await admin.access.acl_config_versions()
-        value = [
-            {"broker": name, "changes": one.changes, "changed_ms": one.changed_ms}
-            for name, one in results.values.items()
-        ]
-        columns = [Column("BROKER"), Column("CHANGES", right=True), Column("LAST CHANGE")]
-        rows = [(name, one.changes, format_time(one.changed_ms)) for name, one in results.values.items()]
-        print_result(output, value, [Table(columns, rows)])
+        versions = results.values.items()
+        print_result(output, VERSIONS.values(versions), [VERSIONS.table(versions)])
         return results.failures
 
     run_admin(access, work)
@@ -195,25 +180,10 @@ def list_users(access: Access, output: OutputFormat, part: str | None) -> None:
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.access.users(part)
-        columns = [Column("USER"), Column("TYPE"), Column("ENABLED"), Column("BROKERS", wide=True)]
-        rows = [(one.name, _type(one), one.is_enabled, one.brokers) for one in listing.users]
-        value = [
-            {
-                "user": one.name,
-                "type": _type(one),
-                "enabled": one.is_enabled,
-                "brokers": list(one.brokers),
-            }
-            for one in listing.users
-        ]
-        print_result(output, value, [Table(columns, rows)])
+        print_result(output, USERS.values(listing.users), [USERS.table(listing.users)])
         return listing.failures
 
     run_admin(access, work)
-
-
-def _type(user: User) -> str:
-    return "super" if user.is_super else "normal"
 
 
 @user.command()

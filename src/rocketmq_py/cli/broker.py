@@ -11,6 +11,7 @@ from rocketmq_py.cli.cluster_access import access_options
 from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.config import HIDDEN
 from rocketmq_py.cli.console import complain
+from rocketmq_py.cli.listing import Field, Listing
 from rocketmq_py.cli.option_values import checked, not_empty, parse_property
 from rocketmq_py.cli.options import yes_option
 from rocketmq_py.cli.server import serve, server_options
@@ -28,12 +29,30 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rocketmq_py.admin import Admin
-    from rocketmq_py.admin.brokers import BrokerStatus
     from rocketmq_py.errors import RocketMQError
 
 SECRET_SETTINGS = ("initAuthenticationUser", "innerClientAuthenticationCredentials")
 """Settings with a password that brokers from 5.3 on return if their configuration file has them."""
 broker_argument: Final = click.argument("name", metavar="BROKER", callback=checked(not_empty))
+
+BROKERS: Final = Listing(
+    Field("broker", "BROKER", "name"),
+    Field("role", "ROLE", lambda one: "master" if one.is_master else "replica"),
+    Field("address", "ADDRESS"),
+    Field("version", "VERSION"),
+    Field("put_rate", "IN/S", right=True),
+    Field("get_rate", "OUT/S", right=True),
+    Field("disk_ratio", "DISK", cell=lambda ratio: None if ratio is None else f"{ratio:.0%}", right=True),
+    Field("started_ms", "STARTED", cell=format_time),
+    Field("cluster", "CLUSTER", wide=True),
+    Field("id", "ID", "broker_id", right=True, wide=True),
+    Field("put_today", "IN TODAY", right=True, wide=True),
+    Field("get_today", "OUT TODAY", right=True, wide=True),
+    Field("send_queue", "SENDS WAITING", right=True, wide=True),
+    Field("send_wait_ms"),
+    Field("pull_queue", "PULLS WAITING", right=True, wide=True),
+    Field("pull_wait_ms"),
+)
 
 
 @click.group(invoke_without_command=True)
@@ -60,70 +79,10 @@ def list_brokers(access: Access, output: OutputFormat) -> None:
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.brokers.list()
-        columns = [
-            Column("BROKER"),
-            Column("ROLE"),
-            Column("ADDRESS"),
-            Column("VERSION"),
-            Column("IN/S", right=True),
-            Column("OUT/S", right=True),
-            Column("DISK", right=True),
-            Column("STARTED"),
-            Column("CLUSTER", wide=True),
-            Column("ID", right=True, wide=True),
-            Column("IN TODAY", right=True, wide=True),
-            Column("OUT TODAY", right=True, wide=True),
-            Column("SENDS WAITING", right=True, wide=True),
-            Column("PULLS WAITING", right=True, wide=True),
-        ]
-        rows = [
-            (
-                one.name,
-                _role(one),
-                one.address,
-                one.version,
-                one.put_rate,
-                one.get_rate,
-                None if one.disk_ratio is None else f"{one.disk_ratio:.0%}",
-                format_time(one.started_ms),
-                one.cluster,
-                one.broker_id,
-                one.put_today,
-                one.get_today,
-                one.send_queue,
-                one.pull_queue,
-            )
-            for one in listing.brokers
-        ]
-        print_result(output, [_value(one) for one in listing.brokers], [Table(columns, rows)])
+        print_result(output, BROKERS.values(listing.brokers), [BROKERS.table(listing.brokers)])
         return listing.failures
 
     run_admin(access, work)
-
-
-def _role(broker: BrokerStatus) -> str:
-    return "master" if broker.is_master else "replica"
-
-
-def _value(broker: BrokerStatus) -> dict[str, Any]:
-    return {
-        "broker": broker.name,
-        "cluster": broker.cluster,
-        "id": broker.broker_id,
-        "role": _role(broker),
-        "address": broker.address,
-        "version": broker.version,
-        "started_ms": broker.started_ms,
-        "put_rate": broker.put_rate,
-        "get_rate": broker.get_rate,
-        "put_today": broker.put_today,
-        "get_today": broker.get_today,
-        "disk_ratio": broker.disk_ratio,
-        "send_queue": broker.send_queue,
-        "send_wait_ms": broker.send_wait_ms,
-        "pull_queue": broker.pull_queue,
-        "pull_wait_ms": broker.pull_wait_ms,
-    }
 
 
 @broker.command()
@@ -138,9 +97,9 @@ def describe(access: Access, output: OutputFormat, name: str) -> None:
         status = await admin.brokers.describe(name)
         rows = [
             (key, None if value is None else str(value))
-            for key, value in (*_value(status).items(), *status.details.items())
+            for key, value in (*BROKERS.value(status).items(), *status.details.items())
         ]
-        value = {**_value(status), "details": dict(status.details)}
+        value = {**BROKERS.value(status), "details": dict(status.details)}
         print_result(output, value, [Table([Column("NAME"), Column("VALUE")], rows)])
 
     run_admin(access, work)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -10,6 +10,8 @@ from rocketmq_py.cli.admin_runner import failure_texts, run_admin
 from rocketmq_py.cli.cluster_access import access_options
 from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.console import print_out
+from rocketmq_py.cli.group_tables import SUBSCRIPTIONS
+from rocketmq_py.cli.listing import Field, Listing
 from rocketmq_py.cli.option_values import checked, not_empty
 from rocketmq_py.cli.tables import (
     Column,
@@ -26,8 +28,40 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rocketmq_py.admin import Admin
-    from rocketmq_py.admin.clients import ClientDescription, ClientSummary
+    from rocketmq_py.admin.clients import ClientDescription
     from rocketmq_py.errors import RocketMQError
+
+CLIENTS: Final = Listing(
+    Field("client_id", "CLIENT"),
+    Field("address", "ADDRESS"),
+    Field("language", "LANGUAGE"),
+    Field("version", "VERSION"),
+    Field("producer_groups", "PRODUCER GROUPS"),
+    Field("consumer_groups", "CONSUMER GROUPS"),
+    Field("brokers", "BROKERS", wide=True),
+)
+QUEUES: Final = Listing(
+    Field("topic", "TOPIC", "queue.topic"),
+    Field("broker", "BROKER", "queue.broker_name"),
+    # Members may pop from all queues of a broker at once.
+    Field(
+        "queue", "QUEUE", "queue.queue_id", cell=lambda number: "all" if number < 0 else number, right=True
+    ),
+    Field("committed", "COMMITTED", right=True),
+    Field("cached", "CACHED", right=True),
+    Field("locked", "LOCKED"),
+    Field("pulled_ms", "PULLED", cell=format_time),
+    Field("consumed_ms", "CONSUMED", cell=format_time),
+)
+RATES: Final = Listing(
+    Field("topic", "TOPIC"),
+    Field("pulled_per_second", "PULLED/S", right=True),
+    Field("pull_ms", "PULL MS", right=True),
+    Field("consumed_per_second", "CONSUMED/S", right=True),
+    Field("consume_ms", "CONSUME MS", right=True),
+    Field("failed_per_second", "FAILED/S", right=True),
+    Field("failed_last_hour", "FAILED LAST HOUR", right=True),
+)
 
 
 @click.group
@@ -53,7 +87,7 @@ def list_clients(access: Access, output: OutputFormat, group: str | None) -> Non
             for one in listing.clients
             if group is None or group in (*one.producer_groups, *one.consumer_groups)
         ]
-        print_result(output, [_value(one) for one in found], [_table(found)])
+        print_result(output, CLIENTS.values(found), [CLIENTS.table(found)])
         return listing.failures
 
     run_admin(access, work)
@@ -79,78 +113,15 @@ def describe(access: Access, output: OutputFormat, client_id: str, stack: bool) 
     run_admin(access, work)
 
 
-def _value(client: ClientSummary) -> dict[str, Any]:
-    return {
-        "client_id": client.client_id,
-        "address": client.address,
-        "language": client.language,
-        "version": client.version,
-        "producer_groups": list(client.producer_groups),
-        "consumer_groups": list(client.consumer_groups),
-        "brokers": list(client.brokers),
-    }
-
-
-def _table(clients: list[ClientSummary]) -> Table:
-    columns = [
-        Column("CLIENT"),
-        Column("ADDRESS"),
-        Column("LANGUAGE"),
-        Column("VERSION"),
-        Column("PRODUCER GROUPS"),
-        Column("CONSUMER GROUPS"),
-        Column("BROKERS", wide=True),
-    ]
-    rows = [
-        (
-            one.client_id,
-            one.address,
-            one.language,
-            one.version,
-            one.producer_groups,
-            one.consumer_groups,
-            one.brokers,
-        )
-        for one in clients
-    ]
-    return Table(columns, rows)
-
-
 def _described(described: ClientDescription) -> dict[str, Any]:
     return {
-        **_value(described.client),
+        **CLIENTS.value(described.client),
         "members": [
             {
                 "group": one.group,
-                "subscriptions": [
-                    {"topic": own.topic, "expression": own.expression, "kind": own.kind}
-                    for own in one.subscriptions
-                ],
-                "queues": [
-                    {
-                        "topic": held.queue.topic,
-                        "broker": held.queue.broker_name,
-                        "queue": held.queue.queue_id,
-                        "committed": held.committed,
-                        "cached": held.cached,
-                        "locked": held.locked,
-                        "pulled_ms": held.pulled_ms,
-                        "consumed_ms": held.consumed_ms,
-                    }
-                    for held in one.queues
-                ],
-                "rates": [
-                    {
-                        "topic": rates.topic,
-                        "pulled_per_second": rates.pulled_per_second,
-                        "pull_ms": rates.pull_ms,
-                        "consumed_per_second": rates.consumed_per_second,
-                        "failed_per_second": rates.failed_per_second,
-                        "consume_ms": rates.consume_ms,
-                        "failed_last_hour": rates.failed_last_hour,
-                    }
-                    for rates in one.rates
-                ],
+                "subscriptions": SUBSCRIPTIONS.values(one.subscriptions),
+                "queues": QUEUES.values(one.queues),
+                "rates": RATES.values(one.rates),
                 "properties": dict(one.properties),
                 "stack": one.stack,
             }
@@ -161,64 +132,12 @@ def _described(described: ClientDescription) -> dict[str, Any]:
 
 
 def _tables(described: ClientDescription) -> list[Table]:
-    queues = Table(
-        [
-            Column("GROUP"),
-            Column("TOPIC"),
-            Column("BROKER"),
-            Column("QUEUE", right=True),
-            Column("COMMITTED", right=True),
-            Column("CACHED", right=True),
-            Column("LOCKED"),
-            Column("PULLED"),
-            Column("CONSUMED"),
-        ],
-        [
-            (
-                one.group,
-                held.queue.topic,
-                held.queue.broker_name,
-                # Members may pop from all queues of a broker at once.
-                "all" if held.queue.queue_id < 0 else held.queue.queue_id,
-                held.committed,
-                held.cached,
-                held.locked,
-                format_time(held.pulled_ms),
-                format_time(held.consumed_ms),
-            )
-            for one in described.members
-            for held in one.queues
-        ],
-    )
-    rates = Table(
-        [
-            Column("GROUP"),
-            Column("TOPIC"),
-            Column("PULLED/S", right=True),
-            Column("PULL MS", right=True),
-            Column("CONSUMED/S", right=True),
-            Column("CONSUME MS", right=True),
-            Column("FAILED/S", right=True),
-            Column("FAILED LAST HOUR", right=True),
-        ],
-        [
-            (
-                one.group,
-                each.topic,
-                each.pulled_per_second,
-                each.pull_ms,
-                each.consumed_per_second,
-                each.consume_ms,
-                each.failed_per_second,
-                each.failed_last_hour,
-            )
-            for one in described.members
-            for each in one.rates
-        ],
-    )
+    members = described.members
+    queues = QUEUES.table_by("GROUP", [(one.group, one.queues) for one in members])
+    rates = RATES.table_by("GROUP", [(one.group, one.rates) for one in members])
     properties = Table(
         [Column("GROUP", wide=True), Column("PROPERTY", wide=True), Column("VALUE", wide=True)],
-        [(one.group, name, value) for one in described.members for name, value in one.properties.items()],
+        [(one.group, name, value) for one in members for name, value in one.properties.items()],
     )
     tables = [queues, rates, properties]
-    return [_table([described.client]), *[table for table in tables if table.rows]]
+    return [CLIENTS.table([described.client]), *[table for table in tables if table.rows]]

@@ -13,6 +13,7 @@ from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.completion import complete_groups, complete_topics
 from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.group_tables import group_tables, group_value
+from rocketmq_py.cli.listing import Field, Listing
 from rocketmq_py.cli.option_values import POSITION_HELP, InputFile, checked, parse_position, read_offsets
 from rocketmq_py.cli.options import (
     attributes_option,
@@ -25,9 +26,7 @@ from rocketmq_py.cli.options import (
     yes_option,
 )
 from rocketmq_py.cli.tables import (
-    Column,
     OutputFormat,
-    Table,
     output_option,
     print_change,
     print_creation,
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rocketmq_py.admin import Admin
-    from rocketmq_py.admin.group_values import GroupSummary
     from rocketmq_py.admin.offsets import OffsetReset
     from rocketmq_py.errors import RocketMQError
     from rocketmq_py.message import MessageQueue
@@ -54,6 +52,25 @@ only_topic_option: Final = click.option(
     "--topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics,
     help="Only this topic.  [default: all topics that the group consumes]",
 )  # fmt: skip
+
+GROUPS: Final = Listing(
+    Field("group", "GROUP"),
+    Field("members", "MEMBERS", right=True),
+    Field("lag", "LAG", right=True),
+    Field("rate", "MESSAGES/S", right=True),
+    Field("consume_type", "CONSUME TYPE"),
+    Field("message_model", "MODEL", wide=True),
+    Field("brokers", "BROKERS", wide=True),
+)
+RESETS: Final = Listing(
+    Field("topic", "TOPIC", "queue.topic"),
+    Field("broker", "BROKER", "queue.broker_name"),
+    Field("queue", "QUEUE", "queue.queue_id", right=True),
+    Field("before", "BEFORE", right=True),
+    Field("after", "AFTER", right=True),
+    Field("min_offset", "MIN OFFSET", right=True, wide=True),
+    Field("max_offset", "MAX OFFSET", right=True, wide=True),
+)
 
 
 @click.group("group")
@@ -71,35 +88,10 @@ def list_groups(access: Access, output: OutputFormat, system: bool) -> None:
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.groups.list(system=system)
-        columns = [
-            Column("GROUP"),
-            Column("MEMBERS", right=True),
-            Column("LAG", right=True),
-            Column("MESSAGES/S", right=True),
-            Column("CONSUME TYPE"),
-            Column("MODEL", wide=True),
-            Column("BROKERS", wide=True),
-        ]
-        rows = [
-            (one.group, one.members, one.lag, one.rate, one.consume_type, one.message_model, one.brokers)
-            for one in listing.groups
-        ]
-        print_result(output, [_summary(one) for one in listing.groups], [Table(columns, rows)])
+        print_result(output, GROUPS.values(listing.groups), [GROUPS.table(listing.groups)])
         return listing.failures
 
     run_admin(access, work)
-
-
-def _summary(group: GroupSummary) -> dict[str, Any]:
-    return {
-        "group": group.group,
-        "members": group.members,
-        "lag": group.lag,
-        "rate": group.rate,
-        "consume_type": group.consume_type,
-        "message_model": group.message_model,
-        "brokers": list(group.brokers),
-    }
 
 
 @consumer_group.command()
@@ -329,27 +321,5 @@ async def _print_resets(
         if isinstance(result, tuple)
         else [reset for of_broker in result.values() for reset in of_broker]
     )
-    columns = [
-        Column("TOPIC"),
-        Column("BROKER"),
-        Column("QUEUE", right=True),
-        Column("BEFORE", right=True),
-        Column("AFTER", right=True),
-        Column("MIN OFFSET", right=True, wide=True),
-        Column("MAX OFFSET", right=True, wide=True),
-    ]
-    rows = [
-        (
-            reset.queue.topic,
-            reset.queue.broker_name,
-            reset.queue.queue_id,
-            reset.before,
-            reset.after,
-            reset.min_offset,
-            reset.max_offset,
-        )
-        for reset in resets
-    ]
-    names = ("topic", "broker", "queue", "before", "after", "min_offset", "max_offset")
-    print_result(output, [dict(zip(names, row, strict=True)) for row in rows], [Table(columns, rows)])
+    print_result(output, RESETS.values(resets), [RESETS.table(resets)])
     return failures

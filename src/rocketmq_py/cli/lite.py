@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import click
 
 from rocketmq_py.cli.admin_runner import failure_texts, run_admin
 from rocketmq_py.cli.cluster_access import access_options
 from rocketmq_py.cli.clusters import Access
+from rocketmq_py.cli.listing import Field, Listing
 from rocketmq_py.cli.option_values import checked, not_empty
 from rocketmq_py.cli.tables import (
     Column,
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     from rocketmq_py.admin import Admin
     from rocketmq_py.admin.lite_values import (
+        LiteBroker,
         LiteLagReport,
         LiteSubscriptionDescription,
         LiteTopic,
@@ -36,6 +40,43 @@ if TYPE_CHECKING:
 
 _parent = click.argument("parent", metavar="PARENT", callback=checked(check_topic))
 _group = click.argument("group", metavar="GROUP", callback=checked(check_group))
+
+
+def _parents(broker: LiteBroker) -> list[dict[str, object]]:
+    return [
+        {"topic": topic, "expiration": minutes, "groups": list(broker.groups.get(topic, ()))}
+        for topic, minutes in broker.expirations.items()
+    ]
+
+
+BROKERS: Final = Listing(
+    Field("broker", "BROKER"),
+    Field("lite_queues", "LITE QUEUES", right=True),
+    Field("subscriptions", "SUBSCRIPTIONS", right=True),
+    Field("popped", "POPPED", right=True),
+    Field("clients", "CLIENTS", right=True),
+    Field("parents", "PARENTS", _parents, cell=lambda parents: [one["topic"] for one in parents]),
+)
+HOMES: Final = Listing(
+    Field("broker", "BROKER", itemgetter(0)),
+    Field("is_home", "HOME", lambda item: item[1].is_home),
+    Field("min_offset", "MIN", lambda item: item[1].min_offset, right=True),
+    Field("max_offset", "MAX", lambda item: item[1].max_offset, right=True),
+    Field("last_message_ms", "LAST MESSAGE", lambda item: item[1].last_message_ms, cell=format_time),
+    Field("subscribers", get=lambda item: {name: list(ids) for name, ids in item[1].subscribers.items()}),
+)
+SUBSCRIBED: Final = Listing(
+    Field("broker", "BROKER", itemgetter(0)),
+    Field("count", "COUNT", lambda item: item[1].count, right=True),
+    Field("last_pop_ms", "LAST POP", lambda item: item[1].last_pop_ms, cell=format_time),
+    Field("lite_topics", "LITE TOPICS", lambda item: item[1].lite_topics),
+)
+LAGS: Final = Listing(
+    Field("lite_topic", "LITE TOPIC"),
+    Field("broker", "BROKER"),
+    Field("lag", "LAG", right=True),
+    Field("waiting_since_ms", "WAITING SINCE", cell=format_time),
+)
 
 
 @click.group
@@ -52,27 +93,8 @@ def brokers(access: Access, output: OutputFormat) -> None:
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         found = await admin.lite_topics.brokers()
-        titles = ("LITE QUEUES", "SUBSCRIPTIONS", "POPPED", "CLIENTS")
-        columns = [Column("BROKER"), *[Column(title, right=True) for title in titles], Column("PARENTS")]
-        rows = [
-            (one.broker, one.lite_queues, one.subscriptions, one.popped, one.clients, tuple(one.expirations))
-            for one in found.brokers.values()
-        ]
-        values = [
-            {
-                "broker": one.broker,
-                "lite_queues": one.lite_queues,
-                "subscriptions": one.subscriptions,
-                "popped": one.popped,
-                "clients": one.clients,
-                "parents": [
-                    {"topic": topic, "expiration": minutes, "groups": list(one.groups.get(topic, ()))}
-                    for topic, minutes in one.expirations.items()
-                ],
-            }
-            for one in found.brokers.values()
-        ]
-        print_result(output, values, [Table(columns, rows)])
+        brokers = found.brokers.values()
+        print_result(output, BROKERS.values(brokers), [BROKERS.table(brokers)])
         return found.failures
 
     run_admin(access, work)
@@ -189,48 +211,19 @@ def _topic_value(topic: LiteTopic) -> dict[str, Any]:
         "parent": topic.parent,
         "lite_topic": topic.lite_topic,
         "messages": topic.messages,
-        "brokers": [
-            {
-                "broker": name,
-                "min_offset": one.min_offset,
-                "max_offset": one.max_offset,
-                "last_message_ms": one.last_message_ms,
-                "is_home": one.is_home,
-                "subscribers": {group: list(clients) for group, clients in one.subscribers.items()},
-            }
-            for name, one in topic.brokers.items()
-        ],
+        "brokers": HOMES.values(topic.brokers.items()),
         "failures": failure_texts(topic.failures),
     }
 
 
 def _topic_tables(topic: LiteTopic) -> list[Table]:
-    columns = [
-        Column("LITE TOPIC"),
-        Column("BROKER"),
-        Column("HOME"),
-        Column("MIN", right=True),
-        Column("MAX", right=True),
-        Column("LAST MESSAGE"),
-    ]
-    rows = [
-        (
-            topic.lite_topic,
-            name,
-            one.is_home,
-            one.min_offset,
-            one.max_offset,
-            format_time(one.last_message_ms),
-        )
-        for name, one in topic.brokers.items()
-    ]
     subscribers = [
         (group, client_id, name)
         for name, one in topic.brokers.items()
         for group, clients in one.subscribers.items()
         for client_id in clients
     ]
-    tables = [Table(columns, rows)]
+    tables = [HOMES.table_by("LITE TOPIC", [(topic.lite_topic, topic.brokers.items())])]
     if subscribers:
         tables.append(Table([Column("GROUP"), Column("CLIENT"), Column("BROKER")], subscribers))
     return tables
@@ -239,32 +232,13 @@ def _topic_tables(topic: LiteTopic) -> list[Table]:
 def _client_value(described: LiteSubscriptionDescription) -> dict[str, Any]:
     return {
         "client_id": described.client_id,
-        "brokers": [
-            {
-                "broker": name,
-                "count": one.count,
-                "lite_topics": list(one.lite_topics),
-                "last_pop_ms": one.last_pop_ms,
-            }
-            for name, one in described.brokers.items()
-        ],
+        "brokers": SUBSCRIBED.values(described.brokers.items()),
         "failures": failure_texts(described.failures),
     }
 
 
 def _client_table(described: LiteSubscriptionDescription) -> Table:
-    columns = [
-        Column("CLIENT"),
-        Column("BROKER"),
-        Column("COUNT", right=True),
-        Column("LAST POP"),
-        Column("LITE TOPICS"),
-    ]
-    rows = [
-        (described.client_id, name, one.count, format_time(one.last_pop_ms), one.lite_topics)
-        for name, one in described.brokers.items()
-    ]
-    return Table(columns, rows)
+    return SUBSCRIBED.table_by("CLIENT", [(described.client_id, described.brokers.items())])
 
 
 def _lag_value(report: LiteLagReport) -> dict[str, Any]:
@@ -272,27 +246,11 @@ def _lag_value(report: LiteLagReport) -> dict[str, Any]:
         "group": report.group,
         "parent": report.parent,
         "lag": report.lag,
-        "largest": [
-            {
-                "lite_topic": one.lite_topic,
-                "broker": one.broker,
-                "lag": one.lag,
-                "waiting_since_ms": one.waiting_since_ms,
-            }
-            for one in report.largest
-        ],
+        "largest": LAGS.values(report.largest),
         "failures": failure_texts(report.failures),
     }
 
 
 def _lag_table(report: LiteLagReport) -> Table:
-    columns = [
-        Column("LITE TOPIC"),
-        Column("BROKER"),
-        Column("LAG", right=True),
-        Column("WAITING SINCE"),
-    ]
-    rows: list[tuple[object, ...]] = [
-        (one.lite_topic, one.broker, one.lag, format_time(one.waiting_since_ms)) for one in report.largest
-    ]
-    return Table(columns, [*rows, ("total", "", report.lag, None)])
+    table = LAGS.table(report.largest)
+    return attrs.evolve(table, rows=[*table.rows, ("total", "", report.lag, None)])

@@ -13,13 +13,11 @@ from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.completion import complete_topics
 from rocketmq_py.cli.console import Control, write_parts
 from rocketmq_py.cli.message_tables import (
-    event_value,
+    EVENTS,
+    TRACKS,
     full_value,
     message_table,
     messages_table,
-    trace_table,
-    track_value,
-    tracks_table,
 )
 from rocketmq_py.cli.option_values import checked, not_empty
 from rocketmq_py.cli.options import group_argument, since_option, topic_argument, until_option
@@ -163,7 +161,7 @@ def tracks(access: Access, output: OutputFormat, message_id: str, topic: str | N
 
     async def work(admin: Admin) -> dict[str, RocketMQError]:
         found = await admin.messages.tracks(await _get(admin, message_id, topic))
-        print_result(output, [track_value(one) for one in found.tracks], [tracks_table(found.tracks)])
+        print_result(output, TRACKS.values(found.tracks), [TRACKS.table(found.tracks)])
         group_failures = {one.group: one.failure for one in found.tracks if one.failure is not None}
         return {**found.failures, **group_failures}
 
@@ -183,7 +181,7 @@ def trace(access: Access, output: OutputFormat, message_id: str, trace_topic: st
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         found = await admin.messages.trace(message_id, topic=trace_topic)
-        print_result(output, [event_value(one) for one in found.events], [trace_table(found.events)])
+        print_result(output, EVENTS.values(found.events), [EVENTS.table(found.events)])
         return found.failures
 
     run_admin(access, work)

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from rocketmq_py.cli.listing import Field, Listing
 from rocketmq_py.cli.message_formats import message_value
 from rocketmq_py.cli.tables import Column, Table, format_time
 
 if TYPE_CHECKING:
-    from rocketmq_py.admin import MessageTrack, TraceEvent
     from rocketmq_py.message import ReceivedMessage
 
 MAX_BODY_LENGTH = 4096
 """Characters of a body that the table of one message shows. JSON has the whole body."""
 MAX_SUMMARY_LENGTH = 60
 """Characters of a body that a row of a table shows."""
+TRACKS: Final = Listing(
+    Field("group", "GROUP"),
+    Field("track", "TRACK", "track_type"),
+    Field("is_past", "PAST"),
+    Field("consumer_offset", "GROUP OFFSET", right=True),
+    Field("failure", get=lambda track: None if track.failure is None else str(track.failure)),
+)
+EVENTS: Final = Listing(
+    Field("time_ms", "TIME", cell=lambda time_ms: format_time(time_ms or None)),
+    Field("kind", "KIND"),
+    Field("group", "GROUP"),
+    Field("client", "CLIENT"),
+    Field("cost_ms", "MS", right=True),
+    Field("success", "SUCCESS"),
+    Field("reconsume_times", "RECONSUME TIMES", right=True),
+    Field("detail", "DETAIL"),
+    Field("broker", "BROKER", wide=True),
+)
 
 
 def full_value(message: ReceivedMessage) -> dict[str, Any]:
@@ -109,65 +127,3 @@ def _text(message: ReceivedMessage) -> str:
     except UnicodeDecodeError:
         return repr(message.body[:MAX_BODY_LENGTH])
     return text if text.replace("\n", "").replace("\t", "").isprintable() else repr(text)
-
-
-def track_value(track: MessageTrack) -> dict[str, Any]:
-    """Return a track as a JSON object."""
-    return {
-        "group": track.group,
-        "track": track.track_type,
-        "is_past": track.is_past,
-        "consumer_offset": track.consumer_offset,
-        "failure": None if track.failure is None else str(track.failure),
-    }
-
-
-def tracks_table(tracks: Sequence[MessageTrack]) -> Table:
-    """Return a table with a row per track."""
-    columns = [Column("GROUP"), Column("TRACK"), Column("PAST"), Column("GROUP OFFSET", right=True)]
-    return Table(columns, [(one.group, one.track_type, one.is_past, one.consumer_offset) for one in tracks])
-
-
-def event_value(event: TraceEvent) -> dict[str, Any]:
-    """Return an event of a trace as a JSON object."""
-    return {
-        "kind": event.kind,
-        "time_ms": event.time_ms,
-        "group": event.group,
-        "client": event.client,
-        "cost_ms": event.cost_ms,
-        "success": event.success,
-        "reconsume_times": event.reconsume_times,
-        "detail": event.detail,
-        "broker": event.broker,
-    }
-
-
-def trace_table(events: Sequence[TraceEvent]) -> Table:
-    """Return a table with a row per event of a trace."""
-    columns = [
-        Column("TIME"),
-        Column("KIND"),
-        Column("GROUP"),
-        Column("CLIENT"),
-        Column("MS", right=True),
-        Column("SUCCESS"),
-        Column("RECONSUME TIMES", right=True),
-        Column("DETAIL"),
-        Column("BROKER", wide=True),
-    ]
-    rows = [
-        (
-            format_time(one.time_ms or None),
-            one.kind,
-            one.group,
-            one.client,
-            one.cost_ms,
-            one.success,
-            one.reconsume_times,
-            one.detail,
-            one.broker,
-        )
-        for one in events
-    ]
-    return Table(columns, rows)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -15,6 +16,7 @@ from rocketmq_py.cli.admin_runner import (
 )
 from rocketmq_py.cli.cluster_access import access_options
 from rocketmq_py.cli.clusters import Access
+from rocketmq_py.cli.listing import Field, Listing
 from rocketmq_py.cli.options import (
     attributes_option,
     broker_option,
@@ -25,7 +27,6 @@ from rocketmq_py.cli.options import (
     yes_option,
 )
 from rocketmq_py.cli.tables import (
-    Column,
     OutputFormat,
     Table,
     format_time,
@@ -42,12 +43,56 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rocketmq_py.admin import Admin, TopicDescription
-    from rocketmq_py.admin.topic_values import TopicSummary
+    from rocketmq_py.admin.topic_values import TopicSettings
     from rocketmq_py.errors import RocketMQError
 
 QUEUES = click.IntRange(1, MAX_QUEUES)
 PERMISSIONS = click.Choice(["RW", "R", "W", "-"])
 TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE", "PRIORITY"])
+
+
+class _OnBroker(NamedTuple):
+    """A topic on a broker. ``is_known`` is False if only its numbers of queues are known."""
+
+    broker: str
+    address: str | None
+    settings: TopicSettings
+    is_known: bool
+
+
+TOPICS: Final = Listing(
+    Field("topic", "TOPIC"),
+    Field("type", "TYPE", "message_type"),
+    Field("read_queues", "READ QUEUES", right=True),
+    Field("write_queues", "WRITE QUEUES", right=True),
+    Field("permissions", "PERMISSION"),
+    Field("brokers", "BROKERS", lambda one: tuple(one.brokers), wide=True),
+)
+BROKERS: Final = Listing(
+    Field("broker", "BROKER"),
+    Field("address", "ADDRESS"),
+    Field("read_queues", "READ QUEUES", "settings.read_queues", right=True),
+    Field("write_queues", "WRITE QUEUES", "settings.write_queues", right=True),
+    Field("permission", "PERMISSION", "settings.permission"),
+    Field("order", "ORDER", lambda one: one.settings.order if one.is_known else None),
+    Field(
+        "attributes",
+        "ATTRIBUTES",
+        lambda one: dict(one.settings.attributes) if one.is_known else None,
+        cell=lambda attributes: [f"{key}={value}" for key, value in (attributes or {}).items()],
+    ),
+)
+QUEUE_OFFSETS: Final = Listing(
+    Field("broker", "BROKER", "queue.broker_name"),
+    Field("queue", "QUEUE", "queue.queue_id", right=True),
+    Field("min_offset", "MIN OFFSET", right=True),
+    Field("max_offset", "MAX OFFSET", right=True),
+    Field("messages", "MESSAGES", right=True),
+    Field("last_message_ms", "LAST MESSAGE", cell=format_time),
+)
+LOGICAL_QUEUES: Final = Listing(
+    Field("queue", "LOGICAL QUEUE", itemgetter(0), right=True), Field("broker", "BROKER", itemgetter(1))
+)
 
 
 @click.group
@@ -65,40 +110,10 @@ def list_topics(access: Access, output: OutputFormat, system: bool) -> None:
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         listing = await admin.topics.list(system=system)
-        columns = [
-            Column("TOPIC"),
-            Column("TYPE"),
-            Column("READ QUEUES", right=True),
-            Column("WRITE QUEUES", right=True),
-            Column("PERMISSION"),
-            Column("BROKERS", wide=True),
-        ]
-        rows = [
-            (
-                one.topic,
-                one.message_type,
-                one.read_queues,
-                one.write_queues,
-                one.permissions,
-                tuple(one.brokers),
-            )
-            for one in listing.topics
-        ]
-        print_result(output, [_summary(one) for one in listing.topics], [Table(columns, rows)])
+        print_result(output, TOPICS.values(listing.topics), [TOPICS.table(listing.topics)])
         return listing.failures
 
     run_admin(access, work)
-
-
-def _summary(topic: TopicSummary) -> dict[str, Any]:
-    return {
-        "topic": topic.topic,
-        "type": topic.message_type,
-        "read_queues": topic.read_queues,
-        "write_queues": topic.write_queues,
-        "permissions": list(topic.permissions),
-        "brokers": list(topic.brokers),
-    }
 
 
 @topic.command()
@@ -125,32 +140,9 @@ def _described(topic: TopicDescription) -> dict[str, Any]:
         "type": topic.message_type,
         "messages": topic.messages,
         "last_message_ms": topic.last_message_ms,
-        "brokers": [
-            {
-                "broker": name,
-                "address": topic.addresses.get(name),
-                "read_queues": one.read_queues,
-                "write_queues": one.write_queues,
-                "permission": one.permission,
-                "order": one.order if topic.has_settings else None,
-                "attributes": dict(one.attributes) if topic.has_settings else None,
-            }
-            for name, one in topic.brokers.items()
-        ],
-        "queues": [
-            {
-                "broker": one.queue.broker_name,
-                "queue": one.queue.queue_id,
-                "min_offset": one.min_offset,
-                "max_offset": one.max_offset,
-                "messages": one.messages,
-                "last_message_ms": one.last_message_ms,
-            }
-            for one in topic.queues
-        ],
-        "logical_queues": [
-            {"queue": number, "broker": name} for number, name in topic.logical_queues.items()
-        ],
+        "brokers": BROKERS.values(_brokers(topic)),
+        "queues": QUEUE_OFFSETS.values(topic.queues),
+        "logical_queues": LOGICAL_QUEUES.values(topic.logical_queues.items()),
         "unread_queues": [{"broker": one.broker_name, "queue": one.queue_id} for one in topic.unread_queues],
         "failures": failure_texts(topic.failures),
         "not_offered": failure_texts(topic.not_offered),
@@ -158,57 +150,21 @@ def _described(topic: TopicDescription) -> dict[str, Any]:
 
 
 def _tables(topic: TopicDescription) -> list[Table]:
-    brokers = Table(
-        [
-            Column("BROKER"),
-            Column("ADDRESS"),
-            Column("READ QUEUES", right=True),
-            Column("WRITE QUEUES", right=True),
-            Column("PERMISSION"),
-            Column("ORDER"),
-            Column("ATTRIBUTES"),
-        ],
-        [
-            (
-                name,
-                topic.addresses.get(name),
-                one.read_queues,
-                one.write_queues,
-                one.permission,
-                one.order if topic.has_settings else None,
-                [f"{key}={value}" for key, value in one.attributes.items()],
-            )
-            for name, one in topic.brokers.items()
-        ],
-        title=f"{topic.topic}: {topic.message_type or 'unknown type'}, {topic.messages:,} messages",
-    )
-    queues = Table(
-        [
-            Column("BROKER"),
-            Column("QUEUE", right=True),
-            Column("MIN OFFSET", right=True),
-            Column("MAX OFFSET", right=True),
-            Column("MESSAGES", right=True),
-            Column("LAST MESSAGE"),
-        ],
-        [
-            (
-                one.queue.broker_name,
-                one.queue.queue_id,
-                one.min_offset,
-                one.max_offset,
-                one.messages,
-                format_time(one.last_message_ms),
-            )
-            for one in topic.queues
-        ],
-    )
-    if not topic.logical_queues:
-        return [brokers, queues]
-    logical = Table(
-        [Column("LOGICAL QUEUE", right=True), Column("BROKER")], list(topic.logical_queues.items())
-    )
-    return [brokers, queues, logical]
+    kind = topic.message_type or "unknown type"
+    tables = [
+        BROKERS.table(_brokers(topic), title=f"{topic.topic}: {kind}, {topic.messages:,} messages"),
+        QUEUE_OFFSETS.table(topic.queues),
+    ]
+    if topic.logical_queues:
+        tables.append(LOGICAL_QUEUES.table(topic.logical_queues.items()))
+    return tables
+
+
+def _brokers(topic: TopicDescription) -> list[_OnBroker]:
+    return [
+        _OnBroker(name, topic.addresses.get(name), settings, topic.has_settings)
+        for name, settings in topic.brokers.items()
+    ]
 
 
 @topic.command()
