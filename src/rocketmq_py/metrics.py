@@ -19,9 +19,9 @@ import attrs
 from rocketmq_py.arguments import wrong_type
 from rocketmq_py.client.client import Member, core_of
 from rocketmq_py.client.core import ClientCore
-from rocketmq_py.client.histogram import BOUNDS, HistogramSnapshot
+from rocketmq_py.client.histogram import BOUNDS, HistogramSnapshot, counters_of
 from rocketmq_py.consumer.group.base_consumer import BaseConsumer, cached_messages, metered_counters
-from rocketmq_py.consumer.group.counters import ConsumerCounters
+from rocketmq_py.consumer.group.counters import ConsumerCounters, TopicCounters
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.hosted import Hosted, target_of
 from rocketmq_py.producer.base_producer import BaseProducer, bytes_in_flight, metered_sends
@@ -89,8 +89,10 @@ def _seconds(name: str, description: str) -> Metric:
     return Metric(name, MetricKind.HISTOGRAM, description, unit="s", bounds=bounds)
 
 
-def _counter(name: str, description: str) -> Metric:
-    return Metric(name, MetricKind.COUNTER, description)
+def _counters(kind: type[Counters] | type[TopicCounters]) -> dict[str, Metric]:
+    return {
+        one.key: Metric(one.name, MetricKind.COUNTER, one.description) for one in counters_of(kind).values()
+    }
 
 
 def _gauge(name: str, description: str) -> Metric:
@@ -113,25 +115,10 @@ ROCKETMQ_METRICS: Final[Mapping[str, Metric]] = {
     "cached_messages": _gauge("rocketmq_consumer_cached_messages", "Unacknowledged messages in memory"),
     "cached_bytes": _gauge("rocketmq_consumer_cached_bytes", "Size of the unacknowledged messages in memory"),
     "lag": _gauge("rocketmq_client_lag_messages", "Unacknowledged messages of the assigned queues"),
-    "sent": _counter("rocketmq_client_sent_messages", "Messages that a broker has acknowledged"),
-    "send_failed": _counter("rocketmq_client_failed_messages", "Messages that could not be sent"),
-    "given_up": _counter(
-        "rocketmq_client_given_up_messages", "Messages without a result when their producer was closed"
-    ),
-    "oneway": _counter("rocketmq_client_oneway_messages", "Oneway messages written to a connection"),
-    "retries": _counter("rocketmq_client_send_retries", "Attempts to send after the first"),
-    "throttled": _counter(
-        "rocketmq_client_throttled_requests", "Sends and pulls that were refused by flow control"
-    ),
+    **_counters(Counters),
     "in_flight": _gauge("rocketmq_client_in_flight_messages", "Pipelined sends without an outcome"),
     "in_flight_bytes": _gauge("rocketmq_client_in_flight_bytes", "Size of their bodies"),
-    "pulled": _counter("rocketmq_client_pulled_messages", "Messages received from brokers"),
-    "redelivered": _counter("rocketmq_client_redelivered_messages", "Received messages that failed before"),
-    "handled": _counter("rocketmq_client_acknowledged_messages", "Messages acknowledged"),
-    "handle_failed": _counter("rocketmq_client_failed_deliveries", "Messages whose handler failed"),
-    "sent_back": _counter("rocketmq_client_sent_back_messages", "Messages returned to a broker"),
-    "dead_letters": _counter("rocketmq_client_dead_letters", "Messages that became dead letters"),
-    "cut_off": _counter("rocketmq_client_cut_off_messages", "Messages whose handler was cut off by the end"),
+    **_counters(TopicCounters),
     "connections": _gauge("rocketmq_client_connections", "Open connections to name servers and brokers"),
 }  # fmt: skip
 """The metrics with the names of the official clients and, with ``rocketmq_client``, our own."""
@@ -156,6 +143,9 @@ _OPERATIONS = {"send": "send", "sent": "send", "process": "process", "pulled": "
 """The operation of each metric that has a name in the semantic conventions."""
 
 
+_PRODUCER_COUNTERS = {one.key: attribute for attribute, one in counters_of(Counters).items()}
+_TOPIC_COUNTERS = {one.key: attribute for attribute, one in counters_of(TopicCounters).items()}
+"""The attributes of counters by the keys of their metrics."""
 _NOTHING = (0, HistogramSnapshot())
 """The values of counters and histograms that have counted nothing."""
 
@@ -281,22 +271,10 @@ class MetricSource:
 
 
 def _producer_counts(group: str, counters: Counters, meter: SendMeter, key: str) -> _Samples:
-    labels = {"producer_group": group}
-    match key:
-        case "send":
-            return _by_outcome(meter.attempts.snapshots())
-        case "sent":
-            return [(labels, counters.sent)]
-        case "send_failed":
-            return [(labels, counters.failed)]
-        case "given_up":
-            return [(labels, counters.given_up)]
-        case "oneway":
-            return [(labels, counters.oneway)]
-        case "retries":
-            return [(labels, counters.retried)]
-        case "throttled":
-            return [(labels, counters.throttled)]
+    if key == "send":
+        return _by_outcome(meter.attempts.snapshots())
+    if key in _PRODUCER_COUNTERS:
+        return [({"producer_group": group}, getattr(counters, _PRODUCER_COUNTERS[key]))]
     return []
 
 
@@ -310,23 +288,11 @@ def _producer_gauges(producer: BaseProducer, key: str) -> _Samples:
     return []
 
 
-_COUNTER_FIELDS = {
-    "pulled": "pulled",
-    "redelivered": "redelivered",
-    "handled": "done",
-    "handle_failed": "failed",
-    "sent_back": "sent_back",
-    "dead_letters": "dead_letters",
-    "cut_off": "cut_off",
-    "throttled": "throttled",
-}
-
-
 def _consumer_counts(group: str, counters: ConsumerCounters, key: str) -> _Samples:
     for topic, counted in counters.totals():
         labels, meter = {"consumer_group": group, "topic": topic}, counted.meter
-        if key in _COUNTER_FIELDS:
-            yield labels, getattr(counted, _COUNTER_FIELDS[key])
+        if key in _TOPIC_COUNTERS:
+            yield labels, getattr(counted, _TOPIC_COUNTERS[key])
         elif meter is not None and key == "delivery":
             yield labels, meter.deliveries.snapshot()
         elif meter is not None and key == "wait":

@@ -193,7 +193,7 @@ async def test_counts_of_a_consumer_outlast_it(
 async def test_a_forgotten_consumer_and_its_client_are_not_kept_alive() -> None:
     source = MetricSource()
     consumer = PushConsumer("127.0.0.1:1", group="g")
-    consumer._counters.of("T").done += 1
+    consumer._counters.of("T").handled += 1
     references = weakref.ref(consumer), weakref.ref(core_of(consumer))
     source.add(consumer)
     del consumer

@@ -1,10 +1,14 @@
-"""Histograms of durations, which one thread records and any thread reads."""
+"""What metrics are made of: declarations of counters, and histograms of durations.
+
+One thread counts and records, any thread reads.
+"""
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import attrs
 
@@ -16,6 +20,40 @@ BOUNDS = (
 OpenTelemetry's semantic conventions. An exporter merges the buckets that it does not need."""
 GROUP_SIZE = 256
 """Values that are sorted into the buckets together."""
+
+
+@attrs.frozen
+class CounterMetric:
+    """The metric of a counter.
+
+    Attributes:
+        key: the key in ``rocketmq_py.metrics``.
+        name: the name.
+        description: one sentence.
+    """
+
+    key: str
+    name: str
+    description: str
+
+
+THROTTLED: Final = CounterMetric(
+    "throttled",
+    "rocketmq_client_throttled_requests",
+    "Sends and pulls that were refused by flow control",
+)
+_METRIC = "metric"
+
+
+def counter(key: str | CounterMetric, name: str = "", description: str = "") -> Any:
+    """Declare an attribute of an attrs class that counts from 0, with its metric."""
+    metric = key if isinstance(key, CounterMetric) else CounterMetric(key, name, description)
+    return attrs.field(default=0, metadata={_METRIC: metric})
+
+
+def counters_of(kind: type[Any]) -> Mapping[str, CounterMetric]:
+    """Return the metrics of the counters of an attrs class, by attribute."""
+    return {field.name: field.metadata[_METRIC] for field in attrs.fields(kind) if _METRIC in field.metadata}
 
 
 @attrs.frozen

@@ -96,11 +96,7 @@ class BaseProducer(Member):
         """A snapshot of the producer's counters."""
         counters, faults = self._sender.counters, self._sender.faults
         return ProducerStatistics(
-            sent=counters.sent,
-            failed=counters.failed,
-            given_up=counters.given_up,
-            retried=counters.retried,
-            oneway=counters.oneway,
+            **counters.counted(),
             late_replies=self._replies.late,
             in_flight=self.in_flight,
             in_flight_bytes=bytes_in_flight(self),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import attrs
 import trio
 
+from rocketmq_py.client.histogram import THROTTLED, counter, counters_of
 from rocketmq_py.errors import BrokerError, RocketMQError
 from rocketmq_py.producer.latency_faults import BrokerHealth
 
@@ -75,43 +76,35 @@ class ProducerStatistics:
     brokers: Mapping[str, BrokerHealth]
 
 
+@attrs.define(eq=False)
 class Counters:
     """The counters behind ProducerStatistics.
 
     Attributes:
+        throttled: attempts that were refused by flow control.
+        last_error: the last error, and its time on trio's clock. None without one.
         last_result: the time at which a broker last stored or refused messages, or a reply arrived.
     """
 
-    __slots__ = (
-        "_buckets",
-        "_count",
-        "_longest",
-        "_pending",
-        "_total",
-        "failed",
+    sent: int = counter("sent", "rocketmq_client_sent_messages", "Messages that a broker has acknowledged")
+    failed: int = counter("send_failed", "rocketmq_client_failed_messages", "Messages that could not be sent")
+    given_up: int = counter(
         "given_up",
-        "last_error",
-        "last_result",
-        "oneway",
-        "retried",
-        "sent",
-        "throttled",
+        "rocketmq_client_given_up_messages",
+        "Messages without a result when their producer was closed",
     )
-
-    def __init__(self) -> None:
-        self.sent: int = 0
-        self.failed: int = 0
-        self.given_up: int = 0
-        self.retried: int = 0
-        self.oneway: int = 0
-        self.throttled: int = 0  # attempts that were refused by flow control
-        self._count = 0
-        self._total = 0.0
-        self._longest = 0.0
-        self._buckets = [0] * _BUCKETS
-        self._pending: list[float] = []  # latencies that are in no bucket yet
-        self.last_error: tuple[str, float] | None = None  # and its time on trio's clock
-        self.last_result: float = -math.inf
+    oneway: int = counter(
+        "oneway", "rocketmq_client_oneway_messages", "Oneway messages written to a connection"
+    )
+    retried: int = counter("retries", "rocketmq_client_send_retries", "Attempts to send after the first")
+    throttled: int = counter(THROTTLED)
+    last_error: tuple[str, float] | None = None
+    last_result: float = -math.inf
+    _count: int = 0
+    _total: float = 0.0
+    _longest: float = 0.0
+    _buckets: list[int] = attrs.field(factory=lambda: [0] * _BUCKETS)
+    _pending: list[float] = attrs.field(factory=list)  # latencies that are in no bucket yet
 
     def send_failed(self, error: RocketMQError, count: int = 1) -> None:
         """Count messages whose send failed after all attempts. ``count`` is 0 if they are sent again."""
@@ -149,3 +142,10 @@ class Counters:
         buckets = {bound: count for bound, count in zip(_BOUNDS, self._buckets, strict=True) if count}
         mean = self._total / self._count if self._count else 0.0
         return LatencyHistogram(self._count, mean, self._longest, buckets)
+
+    def counted(self) -> dict[str, int]:
+        """Return the counters that ProducerStatistics has, too."""
+        return {name: getattr(self, name) for name in _COUNTED}
+
+
+_COUNTED = attrs.fields_dict(ProducerStatistics).keys() & counters_of(Counters).keys()

@@ -38,12 +38,12 @@ async def test_topic_statistics_have_the_rates_of_the_last_minute(
     counters = statistics.of("T")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(statistics.keep_sampling)
-        counters.done += 600
+        counters.handled += 600
         await trio.sleep(30)
         of_topic = topic_statistics(*statistics.topics()["T"])
         assert of_topic.handled_per_second == 20
         await trio.sleep(90)
-        counters.done, counters.pulled, counters.pulls = 660, 120, 2
+        counters.handled, counters.pulled, counters.pulls = 660, 120, 2
         counters.pull_seconds, counters.calls, counters.call_seconds, counters.failed = 0.5, 4, 2.0, 30
         of_topic = topic_statistics(*statistics.topics()["T"])
         assert (of_topic.handled_per_second, of_topic.pulled_per_second) == (1, 2)
@@ -62,7 +62,7 @@ async def test_rates_cover_the_last_minute_and_failures_the_last_hour(
     for second in range(2 * 3600):
         if not second % 10:
             statistics.sample()
-        counters.done += 5 if second < 3600 else 2
+        counters.handled += 5 if second < 3600 else 2
         counters.failed += 1
         counters.pulls += 1
         counters.pulled += 7
@@ -83,9 +83,9 @@ async def test_rates_cover_the_last_minute_and_failures_the_last_hour(
 async def test_rates_after_the_last_sample(autojump_clock: trio.testing.MockClock) -> None:
     statistics = ConsumerCounters()
     counters = statistics.of("T")
-    counters.done += 600
+    counters.handled += 600
     statistics.sample()
-    counters.done += 120
+    counters.handled += 120
     await trio.sleep(RATE_SECONDS * 2)  # a closed consumer takes no samples
     assert statistics.status("T").consume_ok_tps == pytest.approx(1)
 
@@ -99,7 +99,7 @@ async def test_the_rates_of_an_unknown_topic_are_zero(autojump_clock: trio.testi
 
 async def test_samples_of_an_idle_topic_share_one_object() -> None:
     statistics = ConsumerCounters()
-    statistics.of("T").done += 1
+    statistics.of("T").handled += 1
     statistics.sample()
     statistics.sample()
     first, second = [sample["T"] for _, sample in list(statistics._samples)[1:]]

@@ -83,7 +83,7 @@ async def test_processed_messages_are_acknowledged_and_sent_back_ones_are_not(
     queue.remove_sent_back(b)
     queue.remove_all([a, b, c])
     assert recorder.acknowledged == [a, c], "two messages may have the same offset"
-    assert (recorder.counts.done, recorder.counts.sent_back, recorder.space) == (2, 1, [2, 1, 0])
+    assert (recorder.counts.handled, recorder.counts.sent_back, recorder.space) == (2, 1, [2, 1, 0])
     queue.put([a], trio.current_time() + 1)
     assert queue.take() is a
     queue.requeue(a)

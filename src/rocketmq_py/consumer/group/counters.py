@@ -9,6 +9,7 @@ from typing import NamedTuple
 import attrs
 import trio
 
+from rocketmq_py.client.histogram import THROTTLED, counter
 from rocketmq_py.consumer.group.meter import ConsumeMeter
 from rocketmq_py.error_texts import error_line
 from rocketmq_py.errors import FlowControlError, RocketMQError
@@ -42,6 +43,8 @@ class CachedMessages(NamedTuple):
 class TopicCounters:
     """Counters of a topic's messages since the consumer was created.
 
+    Those that :class:`TopicStatistics` has, too, are copied there.
+
     Attributes:
         pulls: pull responses with messages.
         pulled: messages in them.
@@ -49,7 +52,7 @@ class TopicCounters:
         redelivered: those messages that are redeliveries after a failure.
         calls: handler calls that have ended.
         call_seconds: total time of these calls.
-        done: messages acknowledged.
+        handled: messages acknowledged.
         failed: messages whose handler failed, once per failure.
         sent_back: messages returned to a broker.
         dead_letters: messages that became dead letters of the group, by the topic that they were sent to.
@@ -60,17 +63,27 @@ class TopicCounters:
     """
 
     pulls: int = 0
-    pulled: int = 0
+    pulled: int = counter("pulled", "rocketmq_client_pulled_messages", "Messages received from brokers")
     pull_seconds: float = 0.0
-    redelivered: int = 0
+    redelivered: int = counter(
+        "redelivered", "rocketmq_client_redelivered_messages", "Received messages that failed before"
+    )
     calls: int = 0
     call_seconds: float = 0.0
-    done: int = 0
-    failed: int = 0
-    sent_back: int = 0
-    dead_letters: int = 0
-    cut_off: int = 0
-    throttled: int = 0
+    handled: int = counter("handled", "rocketmq_client_acknowledged_messages", "Messages acknowledged")
+    failed: int = counter(
+        "handle_failed", "rocketmq_client_failed_deliveries", "Messages whose handler failed"
+    )
+    sent_back: int = counter(
+        "sent_back", "rocketmq_client_sent_back_messages", "Messages returned to a broker"
+    )
+    dead_letters: int = counter(
+        "dead_letters", "rocketmq_client_dead_letters", "Messages that became dead letters"
+    )
+    cut_off: int = counter(
+        "cut_off", "rocketmq_client_cut_off_messages", "Messages whose handler was cut off by the end"
+    )
+    throttled: int = counter(THROTTLED)
     last_error: tuple[str, float] | None = attrs.field(default=None, eq=False)
     meter: ConsumeMeter | None = attrs.field(default=None, eq=False)
 
@@ -159,7 +172,7 @@ class ConsumerCounters:
             pull_rt=_mean_ms(counters.pull_seconds - before.pull_seconds, counters.pulls - before.pulls),
             pull_tps=(counters.pulled - before.pulled) / seconds,
             consume_rt=_mean_ms(counters.call_seconds - before.call_seconds, counters.calls - before.calls),
-            consume_ok_tps=(counters.done - before.done) / seconds,
+            consume_ok_tps=(counters.handled - before.handled) / seconds,
             consume_failed_tps=(counters.failed - before.failed) / seconds,
             consume_failed_msgs=counters.failed - hour_ago.failed,
         )

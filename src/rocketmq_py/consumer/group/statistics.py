@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import attrs
 import trio
 
+from rocketmq_py.client.histogram import counters_of
 from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumeStatus
@@ -73,22 +74,18 @@ class TopicStatistics:
         return (
             f"pulled {self.pulled} ({self.pulled_per_second:.1f}/s, {self.pull_seconds * 1000:.1f} ms), "
             f"handled {self.handled} ({self.handled_per_second:.1f}/s, {self.handle_seconds * 1000:.1f} ms), "
-            f"failed {self.failed}, redelivered {self.redelivered}, sent back {self.sent_back}, "
-            f"dead letters {self.dead_letters}"
+            f"{_listed(self)}"
         )
+
+
+_COUNTERS = attrs.fields_dict(TopicStatistics).keys() & counters_of(TopicCounters).keys()
 
 
 def topic_statistics(counters: TopicCounters, status: ConsumeStatus) -> TopicStatistics:
     """Return the statistics for a topic's counters and current rates."""
     return TopicStatistics(
-        pulled=counters.pulled,
-        redelivered=counters.redelivered,
-        handled=counters.done,
-        failed=counters.failed,
+        **{name: getattr(counters, name) for name in _COUNTERS},
         failed_last_hour=status.consume_failed_msgs,
-        sent_back=counters.sent_back,
-        dead_letters=counters.dead_letters,
-        cut_off=counters.cut_off,
         pulled_per_second=status.pull_tps,
         pull_seconds=status.pull_rt / 1000,
         handled_per_second=status.consume_ok_tps,
@@ -223,8 +220,7 @@ class ConsumerStatistics:
 
     def __str__(self) -> str:
         lines = [
-            f"pulled {self.pulled}, handled {self.handled}, failed {self.failed}, "
-            f"redelivered {self.redelivered}, sent back {self.sent_back}, dead letters {self.dead_letters}; "
+            f"pulled {self.pulled}, handled {self.handled}, {_listed(self)}; "
             f"{self.in_flight} in flight, lag {self.lag}"
         ]
         lines += [f"{topic}: {statistics}" for topic, statistics in self.topics.items()]
@@ -233,6 +229,12 @@ class ConsumerStatistics:
             for queue, statistics in self.queues.items()
         ]
         return "\n".join(lines)
+
+
+def _listed(statistics: TopicStatistics | ConsumerStatistics) -> str:
+    """Return the counters that both texts list after those of pulled and handled messages."""
+    names = ("failed", "redelivered", "sent_back", "dead_letters")
+    return ", ".join([f"{name.replace('_', ' ')} {getattr(statistics, name)}" for name in names])
 
 
 def _known(offset: int | None) -> str:

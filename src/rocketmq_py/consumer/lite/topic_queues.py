@@ -74,7 +74,7 @@ class LiteTopicQueue(ProcessQueue):
         """Remove a message that became a dead letter, which has acknowledged it."""
         if message in self:
             self.counts.sent_back += 1
-            self.counts.done -= 1
+            self.counts.handled -= 1
             super().remove(message)
 
     def drop(self) -> None:

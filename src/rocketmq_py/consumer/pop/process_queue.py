@@ -92,7 +92,7 @@ class PopProcessQueue(MessageBuffer):
     def remove(self, message: ReceivedMessage) -> None:
         """Remove and acknowledge a processed message."""
         if message in self:
-            self.counts.done += 1
+            self.counts.handled += 1
             self._acknowledge(cast("PoppedMessage", message))
             self._discard(message)
 

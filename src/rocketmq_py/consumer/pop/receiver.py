@@ -158,7 +158,7 @@ class PopReceiver:
                 errors.append(error)
             else:
                 for message in of_broker:
-                    self._counters.of(message.topic).done += 1
+                    self._counters.of(message.topic).handled += 1
         if errors:
             raise errors[0]
 

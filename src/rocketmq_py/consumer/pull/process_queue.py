@@ -114,14 +114,14 @@ class ProcessQueue(MessageBuffer):
         removed = self._messages.pop(message.queue_offset, None)
         if removed is not None:
             self.size -= len(removed.body)
-            self.counts.done += 1
+            self.counts.handled += 1
             if self.on_removed is not None:
                 self.on_removed()
 
     def remove_sent_back(self, message: ReceivedMessage) -> None:
         """Remove a message that failed and was sent back to the broker."""
         if message in self:
-            self.counts.done -= 1
+            self.counts.handled -= 1
             self.counts.sent_back += 1
             self.remove(message)
 
@@ -132,7 +132,7 @@ class ProcessQueue(MessageBuffer):
             if pop(message.queue_offset, None) is not None:
                 size += len(message.body)
         self.size -= size
-        self.counts.done += before - len(self._messages)
+        self.counts.handled += before - len(self._messages)
         if self.on_removed is not None:
             self.on_removed()
 
