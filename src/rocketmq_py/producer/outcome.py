@@ -4,56 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias
 
 from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
-from rocketmq_py.message import MessageQueue, SendResult, SendStatus
-from rocketmq_py.protocol.send_answer import SendAnswerFields
-from rocketmq_py.protocol.trace import DEFAULT_REGION
+from rocketmq_py.protocol.send_answer import Acknowledgement as Acknowledgement
+from rocketmq_py.protocol.send_answer import send_result as send_result
 
 logger: Final = LibraryLogger("rocketmq_py.producer")
 
 REPORT_INTERVAL = 10.0
 """Seconds between two lines of a FailureLog."""
 
-# Fast path: a SendResult is created from this when it is accessed, saves 7 % of pipelined.
-Acknowledgement: TypeAlias = tuple[
-    SendStatus, str, str, MessageQueue, int, Mapping[str, str] | SendAnswerFields
-]
-"""A broker's acknowledgement, as :func:`send_result` takes it."""
-
 Outcome: TypeAlias = Acknowledgement | RocketMQError
-
-
-def send_result(outcome: Acknowledgement) -> SendResult:
-    """Return the result of a send that succeeded."""
-    status, message_id, offset_message_id, queue, offset, fields = outcome
-    if type(fields) is SendAnswerFields:
-        return SendResult(
-            status,
-            message_id,
-            offset_message_id,
-            queue,
-            offset,
-            fields.transaction_id,
-            fields.recall_handle,
-            fields.region or DEFAULT_REGION,
-            fields.trace_on != "false",
-        )
-    assert not isinstance(fields, SendAnswerFields)
-    return SendResult(
-        status,
-        message_id,
-        offset_message_id,
-        queue,
-        offset,
-        fields.get("transactionId"),
-        fields.get("recallHandle"),
-        fields.get("MSG_REGION") or DEFAULT_REGION,
-        fields.get("TRACE_ON") != "false",
-    )
 
 
 def closed_error(*, may_be_stored: bool = False) -> ClosedError:

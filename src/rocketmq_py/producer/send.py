@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -29,7 +29,6 @@ from rocketmq_py.producer.send_states import (
     SendState,
 )
 from rocketmq_py.protocol.command import Command, Serialization
-from rocketmq_py.protocol.headers import read_stored_position
 from rocketmq_py.protocol.send_answer import SendAnswer, SendAnswerFields
 from rocketmq_py.protocol.send_request import STORED, HeaderTemplate
 from rocketmq_py.remoting import Connection
@@ -118,19 +117,16 @@ class Attempt(PendingRequest):
             raise broker_error(answer.code, answer.remark, address)
         queue = self.queue
         assert queue is not None
-        fields: Mapping[str, str] | SendAnswerFields
         if isinstance(answer, SendAnswer):
             fields = answer.stored
-            offset_message_id, queue_id, offset = fields.message_id, fields.queue_id, fields.queue_offset
         else:
-            fields = answer.fields
             try:
-                offset_message_id, queue_id, offset = read_stored_position(fields)
+                fields = SendAnswerFields.of(answer.fields)
             except ProtocolError as error:
                 raise ProtocolError(f"malformed answer of {self.send.address} to a send: {error}") from error
-        if queue_id != queue.queue_id:
-            queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
-        return status, self._request.message_id, offset_message_id, queue, offset, fields
+        if fields.queue_id != queue.queue_id:
+            queue = MessageQueue(queue.topic, queue.broker_name, fields.queue_id)
+        return status, self._request.message_id, queue, fields
 
 
 class Send:
