@@ -2,7 +2,7 @@
 
 from rocketmq_py.client import ClientHealth, ServerHealth
 from rocketmq_py.consumer.group.health import ConsumerHealth
-from rocketmq_py.producer.health import ProducerHealth
 from rocketmq_py.producer.latency_faults import BrokerHealth
+from rocketmq_py.producer.statistics import ProducerHealth
 
 __all__ = ["BrokerHealth", "ClientHealth", "ConsumerHealth", "ProducerHealth", "ServerHealth"]

@@ -25,8 +25,7 @@ from rocketmq_py.consumer.group.counters import ConsumerCounters, TopicCounters
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.hosted import Hosted, target_of
 from rocketmq_py.producer.base_producer import BaseProducer, bytes_in_flight, metered_sends
-from rocketmq_py.producer.meter import SendMeter
-from rocketmq_py.producer.statistics import Counters
+from rocketmq_py.producer.statistics import Counters, SendMeter
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 """Names and values of the labels of one sample."""

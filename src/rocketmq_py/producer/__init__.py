@@ -16,7 +16,6 @@ from rocketmq_py.lazy import lazy_names
 
 if TYPE_CHECKING:
     from rocketmq_py.producer.compression import Compression as Compression
-    from rocketmq_py.producer.health import ProducerHealth as ProducerHealth
     from rocketmq_py.producer.hooks import EndTransactionContext as EndTransactionContext
     from rocketmq_py.producer.hooks import ProducerHook as ProducerHook
     from rocketmq_py.producer.hooks import SendContext as SendContext
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from rocketmq_py.producer.producer import Producer as Producer
     from rocketmq_py.producer.settings import ProducerOptions as ProducerOptions
     from rocketmq_py.producer.statistics import LatencyHistogram as LatencyHistogram
+    from rocketmq_py.producer.statistics import ProducerHealth as ProducerHealth
     from rocketmq_py.producer.statistics import ProducerStatistics as ProducerStatistics
     from rocketmq_py.producer.transaction_checker import TransactionCheck as TransactionCheck
     from rocketmq_py.producer.transaction_producer import LocalWork as LocalWork
@@ -42,13 +42,12 @@ else:
         globals(),
         {
             "compression": ("Compression",),
-            "health": ("ProducerHealth",),
             "hooks": ("EndTransactionContext", "ProducerHook", "SendContext", "SendMode"),
             "latency_faults": ("BrokerHealth", "LatencyFaultPolicy"),
             "pending": ("PendingReply", "PendingSend"),
             "producer": ("Producer",),
             "settings": ("ProducerOptions",),
-            "statistics": ("LatencyHistogram", "ProducerStatistics"),
+            "statistics": ("LatencyHistogram", "ProducerHealth", "ProducerStatistics"),
             "transaction_checker": ("TransactionCheck",),
             "transaction_producer": ("LocalWork", "TransactionProducer"),
             "transaction_settings": ("TransactionOptions",),

@@ -22,15 +22,13 @@ from rocketmq_py.producer.closing import Closing
 from rocketmq_py.producer.delay_relay import delay_relay
 from rocketmq_py.producer.destinations import Destination
 from rocketmq_py.producer.final_message import check_message
-from rocketmq_py.producer.health import ProducerHealth
 from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
-from rocketmq_py.producer.meter import SendMeter
 from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.request_builder import BuildOptions, RequestBuilder
 from rocketmq_py.producer.request_reply import PendingReplies
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.producer.settings import ProducerOptions, ProducerSettings
-from rocketmq_py.producer.statistics import Counters, ProducerStatistics
+from rocketmq_py.producer.statistics import Counters, ProducerHealth, ProducerStatistics, SendMeter
 from rocketmq_py.producer.tracing import trace_sends
 
 

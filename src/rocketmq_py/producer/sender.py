@@ -24,7 +24,6 @@ from rocketmq_py.errors import (
 from rocketmq_py.producer.compression import compress_body
 from rocketmq_py.producer.fault_detector import FaultDetector, is_reachable
 from rocketmq_py.producer.latency_faults import LatencyFaults
-from rocketmq_py.producer.meter import SendMeter
 from rocketmq_py.producer.outcome import Outcome, closed_error
 from rocketmq_py.producer.request_router import RequestRouter
 from rocketmq_py.producer.send import Attempt, Send
@@ -37,7 +36,7 @@ from rocketmq_py.producer.send_states import (
     WRITTEN,
 )
 from rocketmq_py.producer.settings import ProducerSettings
-from rocketmq_py.producer.statistics import Counters
+from rocketmq_py.producer.statistics import Counters, SendMeter
 from rocketmq_py.producer.waiting_requests import WaitingRequests
 from rocketmq_py.protocol.send_answer import SendAnswer
 from rocketmq_py.remoting import Answer, Connection

@@ -1,4 +1,4 @@
-"""The statistics of a producer: counters, and a histogram of latencies."""
+"""What a producer reports: its statistics and health, and the counters and the meter behind them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Mapping
 import attrs
 import trio
 
-from rocketmq_py.client.histogram import THROTTLED, counter, counters_of
+from rocketmq_py.client.health import ClientHealth, Health
+from rocketmq_py.client.histogram import THROTTLED, Histogram, HistogramTable, counter, counters_of
 from rocketmq_py.errors import BrokerError, RocketMQError
 from rocketmq_py.producer.latency_faults import BrokerHealth
 
@@ -74,6 +75,25 @@ class ProducerStatistics:
     in_flight_bytes: int
     latency: LatencyHistogram
     brokers: Mapping[str, BrokerHealth]
+
+
+@attrs.frozen(kw_only=True)
+class ProducerHealth(Health):
+    """The health of a producer.
+
+    Attributes:
+        reasons: why it cannot send now: those of its client. Failed sends are not among them, because the
+            next one may succeed.
+        client: the health of its client.
+        in_flight: pipelined sends in flight, messages in batches, and requests that wait for replies.
+        last_error: the error of the last send that failed after all attempts. None if none has failed.
+        last_error_age: seconds since then. None if none has failed.
+    """
+
+    client: ClientHealth
+    in_flight: int = 0
+    last_error: str | None = None
+    last_error_age: float | None = None
 
 
 @attrs.define(eq=False)
@@ -149,3 +169,27 @@ class Counters:
 
 
 _COUNTED = attrs.fields_dict(ProducerStatistics).keys() & counters_of(Counters).keys()
+
+
+class SendMeter:
+    """Records how long each attempt of a producer takes.
+
+    Attributes:
+        attempts: seconds from the start of an attempt to the broker's answer, or to the error, by topic and
+            class of the error. Its text is empty for attempts that succeeded.
+    """
+
+    def __init__(self) -> None:
+        self.attempts: HistogramTable = HistogramTable()
+        self._answered: dict[str, Histogram] = {}
+
+    def answered(self, topic: str, seconds: float) -> None:
+        """Record an attempt that succeeded."""
+        histogram = self._answered.get(topic)
+        if histogram is None:
+            histogram = self._answered[topic] = self.attempts.of(topic)
+        histogram.record(seconds)
+
+    def failed(self, topic: str, error: BaseException, seconds: float) -> None:
+        """Record an attempt that failed."""
+        self.attempts.of(topic, type(error).__name__).record(seconds)

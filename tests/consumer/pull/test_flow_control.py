@@ -5,8 +5,7 @@ import sys
 import pytest
 
 from rocketmq_py.consumer.group.statistics import PullState
-from rocketmq_py.consumer.pull.flow_control import flow_state
-from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue, flow_state
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS
 from rocketmq_py.consumer.settings import FlowLimits, PushConsumerSettings
 from tests.consumer.received import QUEUE, received, several

@@ -1,4 +1,4 @@
-"""The unacknowledged messages of a pulled queue, and the offset to commit for it."""
+"""The unacknowledged messages of a pulled queue, the offset to commit for it, and its flow control."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.consumer.group.queue_locks import QueueLock
+from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
+from rocketmq_py.consumer.settings import FlowLimits
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 
@@ -141,3 +143,23 @@ class ProcessQueue(MessageBuffer):
         while offsets[0] not in messages:
             offsets.popleft()
         return offsets[0]
+
+
+def flow_state(process_queue: ProcessQueue, limits: FlowLimits) -> PullState:
+    """Return the state of a loop according to its ProcessQueue. The first condition that applies decides.
+
+    The loop waits in each state but PULLING until the ProcessQueue changes. Java polls every 50 ms or 1 s
+    instead.
+    """
+    if process_queue.dropped:
+        return PullState.DROPPED
+    if process_queue.paused:
+        return PullState.PAUSED
+    count = len(process_queue)
+    if count > limits.count:
+        return PullState.FULL_BY_COUNT
+    if process_queue.size > limits.size:
+        return PullState.FULL_BY_SIZE
+    if count and process_queue.span > limits.span:
+        return PullState.SPAN_TOO_WIDE
+    return PullState.PULLING

@@ -15,8 +15,7 @@ from rocketmq_py.consumer.group.meter import Arrivals
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.group.subscriptions import original_topic
-from rocketmq_py.consumer.pull.flow_control import flow_state
-from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue, flow_state
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, QueuePuller
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS, PullRetry
 from rocketmq_py.consumer.settings import FlowLimits
