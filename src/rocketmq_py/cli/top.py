@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
@@ -14,10 +14,10 @@ from rocketmq_py.cli.cluster_access import access_options
 from rocketmq_py.cli.clusters import Access
 from rocketmq_py.cli.completion import complete_groups, complete_topics
 from rocketmq_py.cli.console import is_terminal
+from rocketmq_py.cli.listing import Field, Listing
 from rocketmq_py.cli.option_values import checked, parse_interval
 from rocketmq_py.cli.tables import (
     WATCH_INTERVAL,
-    Column,
     OutputFormat,
     Table,
     format_time,
@@ -35,6 +35,18 @@ if TYPE_CHECKING:
 
 _OTHER_LINES = 6
 """Lines of the terminal that the two tables need in addition to their rows."""
+TOPICS: Final = Listing(
+    Field("topic", "TOPIC"),
+    Field("rate", "IN/S", right=True),
+    Field("messages", "MESSAGES", right=True),
+    Field("last_message_ms", "LAST MESSAGE", "last_ms", cell=format_time),
+)
+GROUPS: Final = Listing(
+    Field("group", "GROUP"),
+    Field("lag", "LAG", right=True),
+    Field("rate", "OUT/S", right=True),
+    Field("members", "MEMBERS", right=True),
+)
 
 
 @click.command
@@ -285,36 +297,12 @@ def _rows_that_fit() -> int | None:
 
 def _value(activity: ClusterActivity, rows: int | None) -> dict[str, Any]:
     return {
-        "topics": [
-            {"topic": one.topic, "rate": one.rate, "messages": one.messages, "last_message_ms": one.last_ms}
-            for one in activity.topics[:rows]
-        ],
-        "groups": [
-            {"group": one.group, "lag": one.lag, "rate": one.rate, "members": one.members}
-            for one in activity.groups[:rows]
-        ],
+        "topics": TOPICS.values(activity.topics[:rows]),
+        "groups": GROUPS.values(activity.groups[:rows]),
         "failures": failure_texts(activity.failures),
         "not_offered": failure_texts(activity.not_offered),
     }
 
 
 def _tables(activity: ClusterActivity, rows: int | None) -> list[Table]:
-    topics = Table(
-        [
-            Column("TOPIC"),
-            Column("IN/S", right=True),
-            Column("MESSAGES", right=True),
-            Column("LAST MESSAGE"),
-        ],
-        [(one.topic, one.rate, one.messages, format_time(one.last_ms)) for one in activity.topics[:rows]],
-    )
-    groups = Table(
-        [
-            Column("GROUP"),
-            Column("LAG", right=True),
-            Column("OUT/S", right=True),
-            Column("MEMBERS", right=True),
-        ],
-        [(one.group, one.lag, one.rate, one.members) for one in activity.groups[:rows]],
-    )
-    return [topics, groups]
+    return [TOPICS.table(activity.topics[:rows]), GROUPS.table(activity.groups[:rows])]
