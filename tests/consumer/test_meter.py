@@ -3,8 +3,7 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from rocketmq_py.consumer.group.counters import ConsumerCounters
-from rocketmq_py.consumer.group.meter import Arrivals
+from rocketmq_py.consumer.group.counters import Arrivals, ConsumerCounters
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from tests.consumer.received import QUEUE, received
 

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
+from rocketmq_py.consumer.group.counters import ConsumeMeter
 from rocketmq_py.consumer.group.handler_results import ConsumeLater
-from rocketmq_py.consumer.group.meter import ConsumeMeter
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT

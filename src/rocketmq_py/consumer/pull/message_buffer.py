@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from rocketmq_py.consumer.group.counters import TopicCounters
-from rocketmq_py.consumer.group.meter import Arrivals
+from rocketmq_py.consumer.group.counters import Arrivals, TopicCounters
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 

@@ -10,8 +10,7 @@ import attrs
 import trio
 
 from rocketmq_py.client.retry_log import RetryLog
-from rocketmq_py.consumer.group.counters import TopicCounters
-from rocketmq_py.consumer.group.meter import Arrivals
+from rocketmq_py.consumer.group.counters import Arrivals, TopicCounters
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.group.subscriptions import original_topic

@@ -11,8 +11,8 @@ from typing import Any, Final, Generic, TypeVar
 import trio
 
 from rocketmq_py.client.user_functions import raise_without_failures, users_traceback
+from rocketmq_py.consumer.group.counters import outcome_name
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
-from rocketmq_py.consumer.group.meter import outcome_name
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.handler import Handler, open_executor
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, HandlerCall, HandlerExecutor
