@@ -165,7 +165,7 @@ class Standalone:
         command: Sequence[str] = (),
     ) -> None:
         folder = self.folder / f"{package}-{len(self._processes)}"
-        folder.mkdir()
+        folder.mkdir(parents=True)
         environment = {
             "PATH": os.pathsep.join([str(bare_python().parent), "/usr/bin", "/bin"]),
             "JAVA_HOME": str(self._java_home),
