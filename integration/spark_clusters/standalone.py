@@ -21,7 +21,7 @@ from integration.clusters.processes import Process
 from integration.spark_clusters.shipping import bare_python
 from integration.spark_clusters.submitting import QUICK, SHIPPED, spark_home, start_submit
 
-PATIENCE = 300.0
+PATIENCE = 900.0
 """Seconds until a process must serve, or an application must have its executors."""
 Result = TypeVar("Result")
 
