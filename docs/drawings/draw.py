@@ -139,6 +139,47 @@ def rebalancing(texts: Mapping[str, str]) -> Drawing:
     return drawing
 
 
+def into_table(texts: Mapping[str, str]) -> Drawing:
+    """Draw a stream from a topic into a table."""
+    drawing = Drawing(
+        700, 200, "A batch of messages becomes rows; one commit adds the rows and the batch's number", texts
+    )
+    drawing.text(75, 30, "topic Orders", FAINT)
+    for queue in range(3):
+        drawing.box(20, 44 + queue * 44, 110, 32, f"queue {queue}", GREEN)
+        drawing.arrow(130, 60 + queue * 44, 206, 96 + queue * 8)
+    drawing.box(210, 80, 110, 48, "Spark", BLUE)
+    drawing.box(210, 154, 110, 32, "checkpoint", GREY)
+    drawing.arrow(265, 128, 265, 150)
+    drawing.arrow(320, 104, 396, 104)
+    drawing.box(400, 44, 280, 120, "", GREY)
+    drawing.text(540, 30, "one commit of the table", FAINT)
+    for day in range(3):
+        drawing.box(415 + day * 85, 58, 80, 40, f"day {day + 1}", ORANGE)
+    drawing.box(415, 112, 250, 38, "query id, batch number", GREEN)
+    return drawing
+
+
+def out_of_table(texts: Mapping[str, str]) -> Drawing:
+    """Draw a stream from the changes of a table into a topic."""
+    drawing = Drawing(700, 190, "Changes of a table become messages; those of a key go to one queue", texts)
+    drawing.text(110, 30, "changes of a table", FAINT)
+    for number, (text, fill) in enumerate(
+        (("1  insert  book", ORANGE), ("2  insert  lamp", GREY), ("3  update  book", ORANGE))
+    ):
+        drawing.box(20, 44 + number * 44, 180, 32, text, fill)
+        drawing.arrow(200, 60 + number * 44, 276, 96 + number * 8)
+    drawing.box(280, 80, 110, 48, "Spark", BLUE)
+    drawing.text(560, 30, "topic OrderChanges", FAINT)
+    for queue, (keys, fill) in enumerate(((("1", "3"), ORANGE), (("2",), GREY))):
+        y = 60 + queue * 54
+        drawing.arrow(390, 100 + queue * 8, 466, y + 16)
+        drawing.box(470, y, 80, 32, f"queue {queue}", GREEN)
+        for place, key in enumerate(keys):
+            drawing.box(560 + place * 38, y, 32, 32, key, fill)
+    return drawing
+
+
 def layers() -> list[list[str]]:
     """Return the packages of the library by layer, the highest first, as ``architecture.txt`` lists them."""
     lines = (FOLDER / "architecture.txt").read_text().splitlines()
@@ -212,11 +253,15 @@ def _between(box: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, int, in
     return (*edge(box, 1, x, y), *edge(other, -1, to_x, to_y))
 
 
+TRANSLATED = (queues, groups, offsets, rebalancing, into_table, out_of_table)
+"""The pictures that have a Chinese copy."""
+
+
 def drawings() -> Iterator[tuple[Path, str]]:
     """Return the path and the content of each picture."""
-    for draw in (queues, groups, offsets, rebalancing, architecture, send_states):
+    for draw in (*TRANSLATED, architecture, send_states):
         yield FOLDER / f"{draw.__name__}.svg", str(draw({}))
-    for draw in (queues, groups, offsets, rebalancing):
+    for draw in TRANSLATED:
         yield FOLDER / f"{draw.__name__}.zh_CN.svg", str(draw(CHINESE))
 
 

@@ -38,6 +38,7 @@ PAGES = (
     "command-line",
     "lite-topics",
     "spark",
+    "pipelines",
 )
 """The translated pages, as Sphinx names them. To translate another one, add it here."""
 UNTRANSLATED = "本页暂无中文版，以下为英文原文。"

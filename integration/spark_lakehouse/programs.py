@@ -25,6 +25,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.driver.host": LOCALHOST,
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
 }
 """Settings for a small machine. Nothing in the examples depends on them."""
 
@@ -135,8 +136,15 @@ class Spark:
 
 
 def _without_spark() -> dict[str, str]:
-    """Return this process's environment variables without those of another Spark."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+    """Return this process's environment variables without those of another Spark.
+
+    Python may cache bytecode: compiling PySpark takes longer than Spark waits for its Python processes.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYSPARK", "SPARK", "PYTHONDONT"))
+    }
 
 
 @attrs.frozen
