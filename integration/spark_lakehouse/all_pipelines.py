@@ -7,6 +7,7 @@ Without ``--drain`` the streams run until the driver is killed, while it compact
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -109,7 +110,8 @@ def run(spark: SparkSession, starts: dict[str, Start], table: str) -> None:
         if not reported and len(running) == len(starts) and all(map(_has_batch, running.values())):
             print(RUNNING, flush=True)
             reported = True
-        spark.streams.awaitAnyTermination(INTERVAL)  # returns earlier if one ends
+        with contextlib.suppress(StreamingQueryException):  # the next round checks the errors
+            spark.streams.awaitAnyTermination(INTERVAL)
         spark.streams.resetTerminated()
         if reported:
             spark.sql(f"OPTIMIZE delta.`{table}`").collect()
