@@ -9,8 +9,8 @@ from typing import Generic, TypeVar, overload
 import attrs
 
 from rocketmq_py.admin.errors import SomeBrokersFailedError
-from rocketmq_py.admin.html_tables import html_table
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.html_tables import html_table
 from rocketmq_py.remoting.nurseries import open_nursery
 
 MAX_CONCURRENT = 32

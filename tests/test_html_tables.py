@@ -7,10 +7,10 @@ import re
 import pytest
 
 from rocketmq_py import Admin, Message, Producer
-from rocketmq_py.admin.html_tables import MOST_ROWS, html_table
 from rocketmq_py.admin.message_values import MessageTrack, TrackListing, TrackType
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.errors import ProtocolError
+from rocketmq_py.html_tables import MOST_ROWS, html_table
 
 
 def track(group: str) -> MessageTrack:
