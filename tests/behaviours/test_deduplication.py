@@ -78,6 +78,7 @@ async def test_message_that_was_sent_twice_is_handled_once(
 
 
 @pytest.mark.apis("trio")
+@pytest.mark.long
 async def test_each_effect_happens_once_although_members_are_killed(
     cluster: ClusterUnderTest, client: Client, unique: str, tmp_path: Path
 ) -> None:

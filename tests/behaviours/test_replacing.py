@@ -96,7 +96,13 @@ async def send(client: Client, topic: str, sent: set[int], per_second: float) ->
             await trio.sleep(1 / per_second)
 
 
-@pytest.mark.parametrize("options", [{}, {"orderly": True}], ids=["concurrent", "orderly"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="concurrent", marks=pytest.mark.long),
+        pytest.param({"orderly": True}, id="orderly"),
+    ],
+)
 async def test_members_are_replaced_one_by_one(
     cluster: ClusterUnderTest,
     client: Client,

@@ -433,6 +433,7 @@ async def test_brokers_of_a_changed_route_are_popped_from(caplog: pytest.LogCapt
     assert "route lookup failed, retrying: group=g topic=T" in caplog.text
 
 
+@pytest.mark.long
 async def test_messages_of_a_broker_that_left_the_route_for_a_while_are_renewed_and_in_order() -> None:
     calls: list[str] = []
     async with lite_brokers(2) as (cluster, [broker, _]):
