@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import attrs
@@ -16,6 +16,8 @@ MIDNIGHT = datetime(2026, 3, 1, tzinfo=UTC)
 DAYS = 3
 BROKEN = (b"no JSON", b'{"id": "order-1", "placed": ', b'{"quantity": "many"}', b"\xff\xfe")
 """Bodies that are not orders."""
+REVISED = "order-revised"
+"""The id of an order that arrives several times, with a growing quantity."""
 
 
 def order(number: int) -> bytes:
@@ -34,12 +36,22 @@ def send(brokers: Cluster, topic: str, bodies: Sequence[bytes]) -> None:
                 raise outcome
 
 
+def send_revisions(brokers: Cluster, topic: str, quantities: Iterable[int]) -> None:
+    """Send the order REVISED once with each quantity, one after the other to the same queue."""
+    fields = {"id": REVISED, "product": "book", "placed": MIDNIGHT.isoformat()}
+    with blocking.Producer(brokers.name_servers, group="orders", send_timeout=60.0) as producer:
+        for quantity in quantities:
+            body = json.dumps(fields | {"quantity": quantity}).encode()
+            producer.send(Message(topic, body, sharding_key=REVISED))
+
+
 @attrs.frozen
 class Sent:
     """A message that a pipeline has sent.
 
     Attributes:
         queue: its broker and queue.
+        keys: its keys.
         fields: its body.
         change: its tag, or None.
         version: its property ``version``, or None.
@@ -47,6 +59,7 @@ class Sent:
     """
 
     queue: str
+    keys: tuple[str, ...]
     fields: dict[str, object]
     change: str | None
     version: int | None
@@ -63,6 +76,7 @@ def sent(brokers: Cluster, topic: str) -> list[Sent]:
                 found.append(
                     Sent(
                         str(queue),
+                        message.keys,
                         json.loads(message.body),
                         message.tags or None,
                         int(version) if version is not None else None,
