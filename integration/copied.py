@@ -44,9 +44,15 @@ def fill(
 ) -> None:
     """Send messages with the bodies from ``first`` on, spread over topics that were created."""
     next_topic = itertools.cycle(topics)
-    # A long timeout, because a send that is repeated after a timeout may be stored twice.
+    # A long timeout, because a send that is repeated after a timeout may be stored twice. Many retries,
+    # because a broker on a busy machine refuses messages. It has not stored them then.
     with blocking.Producer(
-        cluster.name_servers, group="filling", send_timeout=60.0, linger=0.005, credentials=credentials
+        cluster.name_servers,
+        group="filling",
+        send_timeout=60.0,
+        retries=50,
+        linger=0.005,
+        credentials=credentials,
     ) as producer:
         for begin in range(first, first + count, _PORTION):
             portion = range(begin, min(begin + _PORTION, first + count))

@@ -53,7 +53,7 @@ class Machine:
 
 
 DECOMMISSIONING = {"SPARK_DAEMON_JAVA_OPTS": f"{QUICK} -Dspark.decommission.enabled=true"}
-"""Environment variables of a machine whose worker can be decommissioned."""
+"""Environment variables of machines whose workers can be decommissioned. The master needs them, too."""
 MACHINES = (Machine(LOCALHOST), Machine("127.0.0.2"))
 
 
@@ -101,8 +101,9 @@ class Standalone:
     def __enter__(self) -> Self:
         _, _, port = self.master.rpartition(":")
         try:
-            ui = str(self._master_ui)
-            self._start("master", "Master", "--host", self._host, "--port", port, "--webui-port", ui)
+            ui, variables = str(self._master_ui), self._machines[0].variables
+            arguments = ("--host", self._host, "--port", port, "--webui-port", ui)
+            self._start("master", "Master", *arguments, variables=variables)
             wait_for(self._master_state, "master")
             for number in range(len(self._machines)):
                 self._start_worker(number)
