@@ -180,6 +180,56 @@ def out_of_table(texts: Mapping[str, str]) -> Drawing:
     return drawing
 
 
+def change_data(texts: Mapping[str, str]) -> Drawing:
+    """Draw the way of changes from a database to a table."""
+    drawing = Drawing(760, 190, "Changes of a database are merged into a table", texts)
+    drawing.box(15, 70, 100, 50, "database", BLUE)
+    drawing.arrow(115, 95, 151, 95)
+    drawing.text(275, 30, "messages in a queue", FAINT)
+    for place, text in enumerate(("1: Ann", "1: Eve", "2: Bob", "1: ✕")):
+        drawing.box(155 + place * 60, 75, 56, 40, text, ORANGE)
+        drawing.text(183 + place * 60, 135, str(place), FAINT)
+    drawing.arrow(395, 95, 431, 95)
+    drawing.text(485, 30, "last change of each key", FAINT)
+    drawing.box(435, 55, 100, 34, "2: Bob", ORANGE)
+    drawing.box(435, 101, 100, 34, "1: ✕", ORANGE)
+    drawing.arrow(535, 95, 591, 95)
+    drawing.text(563, 85, "MERGE", FAINT)
+    drawing.text(665, 30, "table", FAINT)
+    drawing.box(595, 55, 150, 34, "2: Bob, offset 2", GREEN)
+    drawing.box(595, 101, 150, 34, "1: deleted, offset 3", GREY)
+    drawing.text(380, 172, "An older change of a key does not replace a newer one", FAINT)
+    return drawing
+
+
+def backfill(texts: Mapping[str, str]) -> Drawing:
+    """Draw a queue that a batch job and a stream read up to and from the same offset."""
+    drawing = Drawing(640, 210, "A batch job reads up to an offset, and a stream from there", texts)
+    for offset in range(10):
+        drawing.box(60 + offset * 52, 70, 46, 40, str(offset), ORANGE if offset < 6 else GREEN)
+    drawing.text(370, 24, "boundary: 6")
+    drawing.arrow(370, 32, 370, 64)
+    drawing.box(140, 150, 150, 40, "batch job", BLUE)
+    drawing.box(410, 150, 150, 40, "stream", BLUE)
+    drawing.arrow(215, 112, 215, 146)
+    drawing.arrow(485, 112, 485, 146)
+    return drawing
+
+
+def bodies(texts: Mapping[str, str]) -> Drawing:
+    """Draw a stream that writes orders to one table, and other bodies to another one."""
+    drawing = Drawing(640, 190, "One stream writes orders to a table, and other bodies to another one", texts)
+    for place, (text, fill) in enumerate((("JSON", ORANGE), ("Avro", ORANGE), ("?", GREY))):
+        drawing.box(20 + place * 64, 75, 58, 40, text, fill)
+    drawing.arrow(206, 95, 246, 95)
+    drawing.box(250, 65, 110, 60, "stream", BLUE)
+    drawing.arrow(360, 85, 426, 50)
+    drawing.arrow(360, 105, 426, 140)
+    drawing.box(430, 25, 195, 50, "orders", GREEN)
+    drawing.box(430, 115, 195, 50, "position, body, reason", GREY)
+    return drawing
+
+
 def layers() -> list[list[str]]:
     """Return the packages of the library by layer, the highest first, as ``architecture.txt`` lists them."""
     lines = (FOLDER / "architecture.txt").read_text().splitlines()
@@ -253,7 +303,17 @@ def _between(box: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, int, in
     return (*edge(box, 1, x, y), *edge(other, -1, to_x, to_y))
 
 
-TRANSLATED = (queues, groups, offsets, rebalancing, into_table, out_of_table)
+TRANSLATED = (
+    queues,
+    groups,
+    offsets,
+    rebalancing,
+    into_table,
+    out_of_table,
+    change_data,
+    backfill,
+    bodies,
+)
 """The pictures that have a Chinese copy."""
 
 
