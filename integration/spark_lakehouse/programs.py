@@ -20,6 +20,7 @@ from integration.spark_java import QUICK
 from integration.spark_lakehouse.sql import MARK
 
 SETTINGS: Mapping[str, str] = {
+    "spark.log.level": "WARN",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": LOCALHOST,
@@ -28,8 +29,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 """Settings for a small machine. Nothing in the examples depends on them."""
-
-
+KILLS = int(os.environ.get("SPARK_LAKEHOUSE_KILLS", "3"))
+"""The number of kills in each test that kills its program."""
 TIMEOUT = 900.0
 """Seconds until a program must have ended."""
 MAX_STARTS = 5

@@ -5,7 +5,6 @@ SPARK_LAKEHOUSE_KILLS is the number of kills.
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -18,10 +17,9 @@ from integration.clusters.plugin import COUNTED
 from integration.spark_clusters.standalone import wait_for
 from integration.spark_lakehouse.all_pipelines import RUNNING
 from integration.spark_lakehouse.orders import order, send, sent
-from integration.spark_lakehouse.programs import Running, Spark
+from integration.spark_lakehouse.programs import KILLS, Running, Spark
 from integration.spark_lakehouse.test_pipelines import COUNTS
 
-KILLS = int(os.environ.get("SPARK_LAKEHOUSE_KILLS", "3"))
 PORTION = 50
 """Orders that arrive at a time."""
 PROGRAM = "integration/spark_lakehouse/all_pipelines.py"

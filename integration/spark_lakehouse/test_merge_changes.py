@@ -14,14 +14,13 @@ from examples.spark_lakehouse.change_data import COLUMNS
 from integration.clusters.cluster import Cluster
 from integration.clusters.plugin import COUNTED
 from integration.spark_lakehouse.database import Database, Sent
-from integration.spark_lakehouse.programs import Spark
+from integration.spark_lakehouse.programs import KILLS, Spark
 from rocketmq_py import Message, blocking
 
 PROGRAM = "examples/spark_lakehouse/merge_changes.py"
 QUEUES = 4
 """The queues of ``new_topic`` on all brokers."""
 SEEDS = os.environ.get("SPARK_LAKEHOUSE_SEEDS", "1").split(",")
-KILLS = int(os.environ.get("SPARK_LAKEHOUSE_KILLS", "2"))
 
 
 def send(brokers: Cluster, topic: str, messages: Sequence[Sent]) -> None:
