@@ -59,14 +59,17 @@ def store(parsed: DataFrame, batch: int, orders: str, dead_letters: str) -> None
 
 
 def main() -> None:
-    """Run until the program is stopped, or with ``--drain`` until all existing messages are stored."""
+    """Run until the program is stopped, or with ``--drain`` until all existing messages are stored.
+
+    On Spark 4.1, ``--drain`` ends after one batch, which has at most 100,000 messages.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("address", help="name servers, host:port;host:port")
     parser.add_argument("topic")
     parser.add_argument("orders", help="path of the table of orders")
     parser.add_argument("dead_letters", help="path of the table of other bodies")
     parser.add_argument("checkpoint", help="path of the checkpoint")
-    parser.add_argument("--drain", action="store_true", help="end once all existing messages are stored")
+    parser.add_argument("--drain", action="store_true", help="end once existing messages are stored")
     arguments = parser.parse_args()
 
     spark = (

@@ -81,14 +81,17 @@ def merge(flat: DataFrame, table: str) -> None:
 
 
 def main() -> None:
-    """Run until the program is stopped, or with ``--drain`` until all existing messages are merged."""
+    """Run until the program is stopped, or with ``--drain`` until all existing messages are merged.
+
+    On Spark 4.1, ``--drain`` ends after one batch, which has at most 100,000 messages.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("messages", choices=FLATTEN)
     parser.add_argument("address", help="name servers, host:port;host:port")
     parser.add_argument("topic")
     parser.add_argument("table", help="path of the table")
     parser.add_argument("checkpoint", help="path of the checkpoint")
-    parser.add_argument("--drain", action="store_true", help="end once all existing messages are merged")
+    parser.add_argument("--drain", action="store_true", help="end once existing messages are merged")
     arguments = parser.parse_args()
 
     spark = (
