@@ -13,7 +13,7 @@ from integration.clusters.cluster import Cluster
 from integration.clusters.plugin import start_own_cluster
 from integration.clusters.provider import VERSIONS
 from integration.copied import create_topics, fill, read_copies, start_copying
-from integration.spark_copying import AVAILABLE_NOW, BATCH, MODES, STREAM
+from integration.spark_copying import AVAILABLE_NOW, BATCH, STREAM
 from rocketmq_py import blocking
 
 COUNT = int(os.environ.get("SPARK_COUNT", "60000"))
@@ -26,7 +26,7 @@ MAX_OFFSETS = {BATCH: COUNT, AVAILABLE_NOW: COUNT * 3 // 10, STREAM: COUNT // 5}
 @pytest.fixture(scope="module", params=VERSIONS)
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with start_own_cluster(request.param, brokers=2) as cluster:
-        create_topics(cluster, *SOURCES, *[f"Copies-{mode}" for mode in MODES])
+        create_topics(cluster, *SOURCES, *[f"Copies-{mode}" for mode in MAX_OFFSETS])
         fill(cluster, SOURCES, COUNT)
         _until_readable(cluster, COUNT)
         yield cluster
@@ -41,7 +41,7 @@ def _until_readable(cluster: Cluster, count: int) -> None:
             time.sleep(0.1)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MAX_OFFSETS)
 def test_each_message_is_copied_once(cluster: Cluster, mode: str, tmp_path: Path) -> None:
     target = f"Copies-{mode}"
     driver = start_copying(cluster, mode, SOURCES, target, tmp_path, most=MAX_OFFSETS[mode])
