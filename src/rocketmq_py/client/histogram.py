@@ -1,7 +1,4 @@
-"""What metrics are made of: declarations of counters, and histograms of durations.
-
-One thread counts and records, any thread reads.
-"""
+"""Counters with their metrics, and histograms of durations. One thread writes them, any thread reads."""
 
 from __future__ import annotations
 

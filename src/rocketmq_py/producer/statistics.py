@@ -1,4 +1,4 @@
-"""What a producer reports: its statistics and health, and the counters and the meter behind them."""
+"""Statistics and health of a producer, with the counters and the meter from which they are made."""
 
 from __future__ import annotations
 

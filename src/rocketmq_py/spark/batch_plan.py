@@ -51,8 +51,9 @@ class Backlog:
         }
 
     def after(self, offsets: Offsets) -> Backlog:
-        """Return what is left when everything before ``offsets`` is read."""
-        return attrs.evolve(self, starts={**self.starts, **offsets})
+        """Return the backlog that remains after a batch that ends at ``offsets``."""
+        starts = {queue: offsets.get(queue, start) for queue, start in self.starts.items()}
+        return attrs.evolve(self, starts=starts)
 
     def shares(self, max_offsets: int | None) -> dict[MessageQueue, int]:
         """Return the number of offsets of each queue in a batch of at most ``max_offsets``."""

@@ -29,7 +29,7 @@ __all__ = ["LagListener", "StreamLag"]
 
 @attrs.frozen(kw_only=True)
 class StreamLag:
-    """What a streaming query has not read of a queue.
+    """The lag of a streaming query in one queue.
 
     Attributes:
         query: the query's name, or its id if it has none.
@@ -108,7 +108,7 @@ class LagListener(StreamingQueryListener):
         """Do nothing: a query has no progress yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Keep what a batch has read and left."""
+        """Store the lag after a batch, and count the messages that it read."""
         progress = event.progress
         query = progress.name or str(progress.id)
         seconds = progress.batchDuration / 1000
@@ -176,7 +176,7 @@ def _observation(value: float, query: str, queue: MessageQueue) -> Observation:
 
 
 def _batch_of(source: SourceProgress, query: str, seconds: float) -> Iterator[tuple[StreamLag, int]]:
-    """Yield what a batch left in each queue, and how many messages it read. Nothing for other sources."""
+    """Yield the lag after a batch in each queue, with the number of messages read. Skip other sources."""
     end_tree, latest_tree = _tree(source.endOffset), _tree(source.latestOffset)
     try:
         end = StreamOffset.from_json(end_tree)

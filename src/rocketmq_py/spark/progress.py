@@ -1,4 +1,4 @@
-"""What a stream reports of its batches: the lag in the query's progress, and a line in the log."""
+"""Reports on the batches of a stream: the lag in the query's progress, and a line in the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.spark.batch_plan import Backlog
 from rocketmq_py.spark.discovery import OffsetClient
-from rocketmq_py.spark.offsets import OFFSET_VERSION, Offsets, StreamOffset, nest_offsets
+from rocketmq_py.spark.offsets import OFFSET_VERSION, Offsets, nest_offsets
 
 logger: Final = LibraryLogger("rocketmq_py.spark")
 
@@ -66,18 +66,17 @@ def oldest_unread(client: OffsetClient, left: Backlog) -> dict[MessageQueue, int
     return found
 
 
-def log_batch(backlog: Backlog, end: StreamOffset, seconds: float) -> None:
+def log_batch(backlog: Backlog, left: Backlog, seconds: float) -> None:
     """Log a planned batch in one line: its offsets, and the offsets left for later batches."""
     if not logger.isEnabledFor(logging.INFO):
         return
-    reached = {queue: end.offsets.get(queue, start) for queue, start in backlog.starts.items()}
-    planned, left = lag_by_topic(backlog.starts, reached), lag_by_topic(reached, backlog.ends)
+    planned, later = lag_by_topic(backlog.starts, left.starts), lag_by_topic(left.starts, left.ends)
     logger.info(
         "planned batch offsets=%d left=%d seconds=%.3f (%s)",
         sum(planned.values()),
-        sum(left.values()),
+        sum(later.values()),
         seconds,
-        _by_topic(planned, left) or "nothing to read",
+        _by_topic(planned, later) or "nothing to read",
     )
 
 

@@ -213,7 +213,7 @@ class StreamPlanner:
         left = backlog.after(end.offsets)
         self.latest_offset = latest_offset_report(left, oldest_unread(self._client, left))
         if end is not start:
-            log_batch(backlog, end, self._clock() - began)
+            log_batch(backlog, left, self._clock() - began)
         return end
 
     def commit(self, offsets: Offsets) -> None:
