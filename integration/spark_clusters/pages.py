@@ -16,7 +16,7 @@ _LINK = re.compile(r"""href=["']([^"'#]+)|"(/api/v1/[^"]+)""")
 def crawl(*starts: str) -> dict[str, str]:
     """Return the texts of pages by their URL: the given ones, and those of the same servers that they link.
 
-    A page that is an error counts, too: its text may contain what the server knows.
+    Error pages are included, because their texts may show settings.
     """
     servers = tuple("/".join(start.split("/")[:3]) + "/" for start in starts)
     texts: dict[str, str] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from integration.clusters.layout import LOCALHOST
 from integration.clusters.ports import free_ports
 from integration.clusters.processes import Process
 from integration.spark_clusters.shipping import bare_python
-from integration.spark_clusters.submitting import QUICK, SHIPPED, spark_home, start_submit
+from integration.spark_clusters.submitting import QUICK, SHIPPED, Submitted, spark_home, start_submit
 
 PATIENCE = 900.0
 """Seconds until a process must serve, or an application must have its executors."""
@@ -265,51 +264,18 @@ class Standalone:
 
 
 @attrs.frozen(eq=False)
-class Job:
-    """A submitted job. As a context manager, it is killed on exit.
+class Job(Submitted):
+    """A submitted job.
 
     Attributes:
-        process: spark-submit, which is the driver's JVM.
-        log: the file with its output.
         cluster: where it runs.
     """
 
-    process: subprocess.Popen[bytes]
-    log: Path
     cluster: Standalone
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.kill()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the driver runs."""
-        return self.process.poll() is None
-
-    def output(self) -> str:
-        """Return the output and the log of the driver."""
-        return self.log.read_text(errors="replace")
-
-    def wait(self, timeout: float = 900) -> int:
-        """Wait until the job ends, and return its exit code."""
-        return self.process.wait(timeout)
-
-    def check(self, timeout: float = 900) -> str:
-        """Wait until the job ends, which must succeed, and return its output."""
-        code = self.wait(timeout)
-        assert code == 0, self.output()[-8000:]
-        return self.output()
 
     def kill(self) -> None:
         """End the driver with all of its processes, and wait until the master has noticed."""
-        if self.is_running:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        super().kill()
         wait_for(lambda: not self.cluster.applications(), "end of the application")
         wait_for(lambda: not self.cluster.executors(), "end of the executors")
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import attrs
 
 from integration.clusters.layout import LOCALHOST
 from integration.clusters.processes import end_with_parent
@@ -84,3 +89,49 @@ def start_submit(
             start_new_session=True,
             preexec_fn=end_with_parent(),
         )
+
+
+@attrs.frozen(eq=False)
+class Submitted:
+    """A program that spark-submit runs. As a context manager, it is killed on exit.
+
+    Attributes:
+        process: spark-submit, which is the driver's JVM and leads the process group.
+        log: the file with its output.
+    """
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the driver runs."""
+        return self.process.poll() is None
+
+    def output(self) -> str:
+        """Return the output and the log of the driver."""
+        return self.log.read_text(errors="replace")
+
+    def wait(self, timeout: float = 900) -> int:
+        """Wait until the program ends, and return its exit code."""
+        return self.process.wait(timeout)
+
+    def check(self, timeout: float = 900) -> str:
+        """Wait until the program ends, which must succeed, and return its output."""
+        code = self.wait(timeout)
+        assert code == 0, self.output()[-8000:]
+        return self.output()
+
+    def kill(self) -> None:
+        """End the driver with all of its processes by SIGKILL, as the loss of their machine would."""
+        if self.is_running:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()

@@ -22,9 +22,9 @@ from examples.spark_lakehouse import (
     orders_to_delta,
     orders_to_iceberg,
 )
+from integration.spark_copying import LATE
 
 RUNNING = "all pipelines have committed a batch"
-LATE = "Python worker failed to connect back"
 INTERVAL = 2
 """Seconds between checks of the streams."""
 Start = Callable[..., StreamingQuery]

@@ -13,7 +13,7 @@ SPARK = "4.1.4"
 DELTA = "io.delta:delta-spark_4.1_2.13:4.4.0"
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 AVRO = "org.apache.spark:spark-avro_2.13:4.1.1"
-"""Maven Central has no artifact of 4.1.4 here. 4.1.1 works with Spark 4.1.4, as the tests show."""
+"""The newest of the line 4.1 that could be had. The tests of bodies use it with Spark 4.1.4."""
 
 _DELTA_PARTS = ("delta-storage", "delta-kernel-api", "delta-kernel-defaults", "delta-kernel-unitycatalog")
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import attrs
@@ -16,6 +14,8 @@ import attrs
 from integration.clusters.layout import LOCALHOST
 from integration.clusters.processes import end_with_parent
 from integration.environments import ROOT
+from integration.spark_clusters.submitting import Submitted
+from integration.spark_copying import LATE
 from integration.spark_java import QUICK
 from integration.spark_lakehouse.sql import MARK
 
@@ -31,11 +31,7 @@ SETTINGS: Mapping[str, str] = {
 """Settings for a small machine. Nothing in the examples depends on them."""
 KILLS = int(os.environ.get("SPARK_LAKEHOUSE_KILLS", "3"))
 """The number of kills in each test that kills its program."""
-TIMEOUT = 900.0
-"""Seconds until a program must have ended."""
 MAX_STARTS = 5
-LATE = "Python worker failed to connect back"
-"""The error of a stream whose Python process did not start within ten seconds, as on a busy machine."""
 _HOME = "from integration.spark_java import spark_home; print(spark_home())"
 
 
@@ -131,7 +127,7 @@ class Spark:
         """
         for _ in range(MAX_STARTS):
             with self.start(program, *arguments, folder=folder, **options) as running:
-                if running.process.wait(TIMEOUT) == 0 or LATE not in running.output():
+                if running.wait() == 0 or LATE not in running.output():
                     break
         return running.check()
 
@@ -148,50 +144,16 @@ def _without_spark() -> dict[str, str]:
     }
 
 
-@attrs.frozen
-class Running:
-    """A program that was submitted. Leaving the block kills it.
+@attrs.frozen(eq=False)
+class Running(Submitted):
+    """A program whose starts share a log.
 
     Attributes:
-        process: spark-submit, which leads the process group.
-        log: the file with the output of all starts.
         begin: the position in ``log`` where the output of this start begins.
     """
 
-    process: subprocess.Popen[bytes]
-    log: Path
     begin: int
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.kill()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it has not ended yet."""
-        return self.process.poll() is None
-
     def output(self) -> str:
-        """Return its output and log."""
+        """Return the output and the log of this start."""
         return self.log.read_bytes()[self.begin :].decode(errors="replace")
-
-    def check(self) -> str:
-        """Wait until it ends, which must succeed, and return its output."""
-        code = self.process.wait(TIMEOUT)
-        assert code == 0, self.output()[-8000:]
-        return self.output()
-
-    def stop(self) -> None:
-        """End it with SIGTERM, as a supervisor does, and wait."""
-        self.process.terminate()
-        self.process.wait(TIMEOUT)
-
-    def kill(self) -> None:
-        """End the driver and its JVM with SIGKILL, as the loss of their machine would."""
-        if self.is_running:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from integration.clusters.cluster import Cluster
@@ -73,7 +74,7 @@ def test_kills_neither_lose_nor_repeat_rows(
         for _ in range(KILLS - 1):
             moment = time.monotonic() + rng.uniform(0, longest)
             with start() as driver:
-                wait_for(lambda: _is_over(driver, moment), "moment of the kill", longest + 60)  # noqa: B023
+                wait_for(partial(_is_over, driver, moment), "moment of the kill", longest + 60)
                 while_running += RUNNING in driver.output()
     spark.run(PROGRAM, *arguments, "--drain", folder=folder)
 
