@@ -9,6 +9,7 @@ import importlib
 import importlib.metadata
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -127,15 +128,26 @@ def room_of(module: Path) -> str:
 
 
 @functools.cache
+def parsed(module: Path) -> ast.Module:
+    return ast.parse(module.read_text())
+
+
+def statements(node: ast.AST, *, runtime: bool) -> Iterator[ast.stmt]:
+    """Yield all statements in a node. ``runtime`` leaves out those under TYPE_CHECKING."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case) and not (
+            runtime and isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        ):
+            yield from statements(child, runtime=runtime)
+
+
+@functools.cache
 def imported_names(module: Path, *, runtime: bool = False) -> set[str]:
     """Return the full names that a module imports. ``runtime`` leaves out those under TYPE_CHECKING."""
     found: set[str] = set()
-    tree = ast.parse(module.read_text())
-    if runtime:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-                node.body = [ast.Pass()]
-    for node in ast.walk(tree):
+    for node in statements(parsed(module), runtime=runtime):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -234,7 +246,7 @@ def test_modules_import_each_other_without_cycles() -> None:
 
 def test_protocol_does_no_input_or_output() -> None:
     for module in (PACKAGE / "protocol").rglob("*.py"):
-        for node in ast.walk(ast.parse(module.read_text())):
+        for node in ast.walk(parsed(module)):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = (
                     [node.module or ""]
@@ -298,7 +310,7 @@ def private_names_used_of_others(tree: ast.Module) -> set[str]:
 def test_private_names_are_used_where_they_are_defined() -> None:
     found: dict[str, set[str]] = {}
     for module in MODULES:
-        for name in private_names_used_of_others(ast.parse(module.read_text())):
+        for name in private_names_used_of_others(parsed(module)):
             # Integrations use the internals of FastStream, which their dependencies pin.
             if module.parent.name != "faststream":
                 found.setdefault(name, set()).add(room_of(module))

@@ -59,14 +59,16 @@ def log_texts() -> Iterator[str]:
         for node in ast.walk(module):
             if not isinstance(node, ast.Call) or is_forwarding:
                 continue
-            function = ast.unparse(node.func)
-            owner, _, method = function.rpartition(".")
-            if method in LEVELS and owner.lower().endswith(("logger", "_log", "log")):
-                yield from texts(node.args[0], module)
-            elif function == "raise_without_failures":
-                yield from texts(node.args[2], module)
-            elif function in {"RetryLog", "RetryLogs"}:
-                yield from (f"{event} failed, retrying: %s" for event in texts(node.args[1], module))
+            match node.func:
+                case ast.Attribute(value=owner, attr=method) if method in LEVELS:
+                    if ast.unparse(owner).lower().endswith(("logger", "_log", "log")):
+                        yield from texts(node.args[0], module)
+                case ast.Name(id="raise_without_failures"):
+                    yield from texts(node.args[2], module)
+                case ast.Name(id="RetryLog" | "RetryLogs"):
+                    yield from (f"{event} failed, retrying: %s" for event in texts(node.args[1], module))
+                case _:
+                    pass
 
 
 def as_row(text: str) -> str:

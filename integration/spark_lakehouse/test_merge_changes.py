@@ -96,7 +96,9 @@ def test_kills_lose_and_repeat_no_change(
             time.sleep(delay)
             kills += running.is_running
     send(brokers, topic, database.canal(20))
-    for _ in range(2):  # on Spark 4.1, the first run may only finish the batch that was planned before the last kill
+    for _ in range(
+        2
+    ):  # on Spark 4.1, the first run may only finish the batch that was planned before the last kill
         spark.run(PROGRAM, *arguments, "--drain", folder=run)
     check_table(spark, table, run, database)
     record_property(COUNTED, f"{kills} kills")

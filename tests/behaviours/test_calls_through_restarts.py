@@ -233,6 +233,7 @@ async def test_a_relay_goes_on_after_the_brokers_restart(
 
 
 @pytest.mark.sockets
+@pytest.mark.long
 async def test_tasks_of_spark_wait_for_the_brokers(
     cluster: ClusterUnderTest, client: Client, topic: str, outage: Outage
 ) -> None:

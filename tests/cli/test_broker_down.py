@@ -50,30 +50,36 @@ def short_default_timeouts(default_timeouts: Callable[[float], None]) -> None:
     default_timeouts(1.0)
 
 
+WAITING = pytest.mark.long
+"""Each command waits a second for the broker that is down. Two of them show that commands pass on what
+:class:`Admin` says; tests/admin/test_broker_down.py has all operations.
+"""
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [
         ("topic list", UP),
-        (f"topic describe {TOPIC}", UP),
-        ("topic create New --queues 2", UP),
-        (f"topic alter {TOPIC} --queues 3", UP),
-        ("group list", UP),
-        (f"group describe {GROUP}", UP),
-        ("group create new", UP),
-        (f"group alter {GROUP} --max-reconsume-times 3", UP),
-        (f"group reset {GROUP} --to latest --dry-run", UP),
-        (f"group reset {GROUP} --topic {TOPIC} --to latest --yes", UP),
-        (f"group reset {GROUP} --to earliest --yes", UP),
-        (f"group clone {GROUP} {GROUP} --yes", UP),
-        ("broker list", UP),
-        ("client list", ["asking", *UP]),
-        (f"message find {TOPIC} k", ["k", *UP]),
         (f"dlq list {GROUP}", [GROUP]),
-        (f"dlq resend {GROUP} --all --dry-run", [GROUP]),
-        ("top --once --interval 0.1", [TOPIC, GROUP]),
+        pytest.param(f"topic describe {TOPIC}", UP, marks=WAITING),
+        pytest.param("topic create New --queues 2", UP, marks=WAITING),
+        pytest.param(f"topic alter {TOPIC} --queues 3", UP, marks=WAITING),
+        pytest.param("group list", UP, marks=WAITING),
+        pytest.param(f"group describe {GROUP}", UP, marks=WAITING),
+        pytest.param("group create new", UP, marks=WAITING),
+        pytest.param(f"group alter {GROUP} --max-reconsume-times 3", UP, marks=WAITING),
+        pytest.param(f"group reset {GROUP} --to latest --dry-run", UP, marks=WAITING),
+        pytest.param(f"group reset {GROUP} --topic {TOPIC} --to latest --yes", UP, marks=WAITING),
+        pytest.param(f"group reset {GROUP} --to earliest --yes", UP, marks=WAITING),
+        pytest.param(f"group clone {GROUP} {GROUP} --yes", UP, marks=WAITING),
+        pytest.param("broker list", UP, marks=WAITING),
+        pytest.param("client list", ["asking", *UP], marks=WAITING),
+        pytest.param(f"message find {TOPIC} k", ["k", *UP], marks=WAITING),
+        pytest.param(f"dlq resend {GROUP} --all --dry-run", [GROUP], marks=WAITING),
+        pytest.param("top --once --interval 0.1", [TOPIC, GROUP], marks=WAITING),
     ],
 )
-@pytest.mark.parametrize("form", ["json", pytest.param("wide", marks=pytest.mark.long)])
+@pytest.mark.parametrize("form", ["json", pytest.param("wide", marks=WAITING)])
 def test_results_of_the_other_brokers_are_printed(
     invoke: Invoke, cluster_with_a_broker_down: str, command: str, words: list[str], form: str
 ) -> None:
@@ -95,7 +101,11 @@ def test_results_of_the_other_brokers_are_printed(
 
 @pytest.mark.parametrize(
     ("command", "counts"),
-    [(f"message find {TOPIC} k", 2), (f"dlq list {GROUP}", 2), ("client list", 1)],
+    [
+        pytest.param(f"message find {TOPIC} k", 2, marks=WAITING),
+        (f"dlq list {GROUP}", 2),
+        pytest.param("client list", 1, marks=WAITING),
+    ],
 )
 def test_results_contain_the_items_of_the_other_brokers(
     invoke: Invoke, cluster_with_a_broker_down: str, command: str, counts: int
@@ -113,7 +123,7 @@ def test_a_check_with_a_failed_broker_is_unknown(invoke: Invoke, cluster_with_a_
     assert f"no answer from {DOWN} (cannot connect to" in ended.out.decode()
 
 
-@pytest.mark.parametrize(("limit", "code"), [("100", 3), ("0", 2)])
+@pytest.mark.parametrize(("limit", "code"), [pytest.param("100", 3, marks=WAITING), ("0", 2)])
 def test_a_check_with_a_failed_broker_says_that_the_lag_is_incomplete(
     invoke: Invoke, cluster_with_a_broker_down: str, limit: str, code: int
 ) -> None:
@@ -130,7 +140,7 @@ def test_a_check_with_a_failed_broker_says_that_the_lag_is_incomplete(
     assert json.loads(ended.out)["reason"].startswith(reason)
 
 
-@pytest.mark.parametrize("kind", ["topic", "group"])
+@pytest.mark.parametrize("kind", [pytest.param("topic", marks=WAITING), "group"])
 def test_a_partly_failed_deletion_names_the_brokers(
     invoke: Invoke, cluster_with_a_broker_down: str, kind: str
 ) -> None:

@@ -83,6 +83,7 @@ def test_the_page_has_the_command_and_the_topics() -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.long
 async def test_programs_with_what_the_server_prints(
     start_cli: StartCli, profile: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,9 @@ def broker() -> Iterator[TestBroker]:
         yield broker
 
 
-@pytest.mark.parametrize("options", [[], ["-G", "readers"]], ids=["alone", "group"])
+@pytest.mark.parametrize(
+    "options", [[], pytest.param(["-G", "readers"], marks=pytest.mark.long)], ids=["alone", "group"]
+)
 async def test_commands_wait_for_the_broker(
     broker: TestBroker, start_cli: StartCli, options: list[str]
 ) -> None:

@@ -13,7 +13,7 @@ from rocketmq_py.cli import main
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer import Producer
 from tests.cli.command import run_cli
-from tests.cli.conftest import StartCli
+from tests.cli.conftest import Invoke, StartCli
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -116,6 +116,7 @@ async def test_messages_of_a_group_that_a_closed_output_did_not_take_are_no_warn
     assert await process.stderr.receive_some() == b""
 
 
+@pytest.mark.long
 async def test_a_command_that_runs_too_long_after_a_signal_is_cut_off_with_a_warning(
     address: str, producer: Producer, start_cli: StartCli
 ) -> None:
@@ -175,8 +176,10 @@ async def test_a_member_leaves_on_sigterm(address: str, producer: Producer, star
 
 
 @pytest.mark.parametrize("group", [[], ["-G", "readers"]], ids=["alone", "group"])
-async def test_a_cluster_that_is_down_is_one_line(unused_address: str, group: list[str]) -> None:
-    ended = await run_cli("tail", "-n", f"{unused_address};{unused_address}", "-t", "T", *group)
+def test_a_cluster_that_is_down_is_one_line(
+    invoke_with_files: Invoke, unused_address: str, group: list[str]
+) -> None:
+    ended = invoke_with_files("tail", "-n", f"{unused_address};{unused_address}", "-t", "T", *group)
     assert (ended.code, ended.out) == (1, b"")
     (line,) = ended.err.splitlines()
     assert line.startswith("rocketmq-py: no name server answered")

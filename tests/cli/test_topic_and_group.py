@@ -141,8 +141,8 @@ async def test_jsonl_prints_a_line_per_item(address: str) -> None:
     assert [json.loads(line)["queue"] for line in ended.lines] == [0, 1]
 
 
-async def test_a_cluster_that_is_down_is_one_line(unused_address: str) -> None:
-    ended = await run_cli("topic", "list", "-n", unused_address)
+def test_a_cluster_that_is_down_is_one_line(invoke: Invoke, unused_address: str) -> None:
+    ended = invoke("topic", "list", "-n", unused_address)
     assert (ended.code, ended.out) == (1, b"")
     (line,) = ended.err.splitlines()
     assert line.startswith("rocketmq-py: no name server answered")

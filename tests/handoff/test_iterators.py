@@ -64,6 +64,7 @@ PROGRAM = """
 
 
 @pytest.mark.parametrize("api", ["blocking", "aio"])
+@pytest.mark.long
 def test_a_message_that_another_thread_takes_between_any_two_bytecodes(
     address: str, client: Client, api: str
 ) -> None:

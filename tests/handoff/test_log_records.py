@@ -62,6 +62,7 @@ DEAD_BROKER = (
 )
 
 
+@pytest.mark.long
 def test_a_handler_that_sends_while_no_broker_answers() -> None:
     assert run_watched(DEAD_BROKER)[0] == "ended\n"
 

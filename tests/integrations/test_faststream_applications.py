@@ -100,6 +100,7 @@ async def test_failed_messages_are_delivered_again_and_become_dead_letters(serve
 
 
 @asyncio_test
+@pytest.mark.long
 async def test_publishing_and_subscribers_go_on_after_the_broker_was_away(server: TestBroker) -> None:
     broker = broker_of(server.name_server_address)
     received = Received()

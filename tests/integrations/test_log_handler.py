@@ -324,7 +324,10 @@ LOGGING_PROGRAM = """
 """
 
 
-@pytest.mark.parametrize(("way", "children"), [("alone", 0), ("fork", 10), ("multiprocessing", 10)])
+@pytest.mark.parametrize(
+    ("way", "children"),
+    [("alone", 0), ("fork", 10), pytest.param("multiprocessing", 10, marks=pytest.mark.long)],
+)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_the_end_of_a_process_sends_its_own_records(broker: TestBroker, way: str, children: int) -> None:
     assert run_program(LOGGING_PROGRAM, broker.name_server_address, way) == ""
@@ -359,6 +362,7 @@ def test_an_empty_text(broker: TestBroker, log: logging.Logger) -> None:
 
 @pytest.mark.parametrize("way", ["end", "close", "fork"])
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.long
 def test_a_process_ends_in_time_while_brokers_are_away_and_says_what_is_lost(
     unused_address: str, way: str
 ) -> None:

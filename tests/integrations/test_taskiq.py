@@ -410,6 +410,7 @@ async def test_a_worker_starts_while_brokers_are_away(server: TestBroker) -> Non
 
 
 @asyncio_test
+@pytest.mark.long
 async def test_tasks_are_sent_and_run_after_the_broker_was_away(server: TestBroker) -> None:
     broker = broker_of(server)
     runs, last = [], asyncio.Event()

@@ -239,7 +239,7 @@ async def test_a_server_requires_a_client_certificate(
     async with serving(echo, tls=context) as address, pool_of(TLS(ca_file=ca_file)) as connections:
         for _ in range(2):
             with pytest.raises((ConnectError, ConnectionLostError), match="require a client certificate"):
-                await connections.request(address, 10, {}, timeout=3)
+                await connections.request(address, 10, {}, timeout=1)
 
 
 async def test_a_server_without_tls(ca_file: Path) -> None:

@@ -251,6 +251,7 @@ async def test_a_limited_rate_is_reported_as_flow_control() -> None:
                 await producer.send(Message("Orders", b"x"))
 
 
+@pytest.mark.long
 async def test_pops_wait_until_the_service_no_longer_limits_the_rate() -> None:
     """The service answers one pop in a second, and refuses that of the other group until the next one."""
     profile = attrs.evolve(PROFILES["alibaba-5"], receives_per_second=1)
@@ -275,6 +276,7 @@ async def test_pops_wait_until_the_service_no_longer_limits_the_rate() -> None:
     assert sum(source.collect("throttled").values()) >= 2
 
 
+@pytest.mark.long
 async def test_pulls_wait_until_the_service_no_longer_limits_the_rate() -> None:
     profile = attrs.evolve(PROFILES["alibaba-5"], receives_per_second=2)
     received: set[bytes] = set()
