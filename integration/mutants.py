@@ -22,7 +22,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -32,8 +31,6 @@ import attrs
 from integration.environments import ROOT
 
 PACKAGE = Path("src/rocketmq_py")
-COPIED = ("src", "tests", "integration", "examples", "docs", "pyproject.toml")
-"""What the tests read: without build, caches and the environment."""
 LONGEST = 600
 """Seconds after which a run of tests counts as failed: a mutant may wait for ever."""
 COMPARISONS = {
@@ -167,8 +164,8 @@ def _ignored() -> list[str]:
 
 def killed_by(mutant: Mutant, copy: Path, ignored: Sequence[str]) -> str | None:
     """Return what failed: the name of a test, or a text. None: all tests pass."""
-    original = (ROOT / mutant.file).read_text()
     changed = copy / mutant.file
+    original = changed.read_text()
     try:
         _write(changed, mutant.apply(original))
         for arguments in stages(mutant.file):
@@ -257,15 +254,11 @@ def _run(mutants: Sequence[Mutant], jobs: int, folder: Path) -> list[dict[str, A
 
 
 def _copy(folder: Path) -> Path:
-    """Return a copy of the repository for one job."""
-    folder.mkdir()
-    ignore = shutil.ignore_patterns("__pycache__", ".cache")
-    for name in COPIED:
-        source = ROOT / name
-        copy = partial(shutil.copytree, ignore=ignore) if source.is_dir() else shutil.copy
-        copy(source, folder / name)
-    for file in ROOT.glob("*.md"):
-        shutil.copy(file, folder)
+    """Return a copy of the repository for one job: without what git ignores."""
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in done.stdout.splitlines():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, folder / name)
     return folder
 
 

@@ -77,8 +77,8 @@ ALLOWED = {
     "hooks": {"protocol", "remoting", "producer", "consumer"},
     "statistics": {"producer", "consumer"},
     "health": {"client", "producer", "consumer"},
-    "html_tables": {"errors", "message"},
-    "admin": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "html_tables"},
+    "notebooks": {"errors", "message"},
+    "admin": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "notebooks"},
     "broker": BOTTOM | {"protocol", "remoting"},
     "metrics": BOTTOM | {"client", "producer", "consumer", "handoff"},
     "telemetry": BOTTOM | {"client", "metrics", "producer", "consumer"},
@@ -96,7 +96,7 @@ ALLOWED = {
     "testing": BOTTOM | {"protocol", "remoting", "client", "consumer", "admin", "broker"},
     "pytest_plugin": {"testing"},
     "relay": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer"},
-    "spark": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "blocking", "html_tables"},
+    "spark": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "blocking", "notebooks"},
     "integrations": BOTTOM
     | {
         "protocol",
@@ -110,6 +110,7 @@ ALLOWED = {
         "aio",
         "spark",
         "metrics",
+        "notebooks",
         "",
     },
     "cli": BOTTOM

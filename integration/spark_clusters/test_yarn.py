@@ -12,7 +12,7 @@ from integration.clusters.cluster import Cluster
 from integration.copied import read_copies
 from integration.environments import ROOT
 from integration.spark_clusters.conftest import COPYING, COUNT, SOURCES
-from integration.spark_clusters.yarn import CLIENT, Yarn
+from integration.spark_clusters.yarn import CLIENT, CLUSTER, Yarn
 from integration.spark_copying import BATCH
 from tests.spark.session import java_or_skip
 
@@ -24,12 +24,13 @@ def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yarn]:
         yield yarn
 
 
-def test_yarn_in_client_mode_copies_each_message_once(
-    yarn: Yarn, brokers: Cluster, archive: Path, target: str, tmp_path: Path
+@pytest.mark.parametrize("mode", [CLIENT, CLUSTER])
+def test_a_batch_copies_each_message_once(
+    mode: str, yarn: Yarn, brokers: Cluster, archive: Path, target: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "submit.log"
     job = yarn.submit(
-        CLIENT, COPYING, BATCH, "--address", brokers.name_servers, "--sources", ",".join(SOURCES),
+        mode, COPYING, BATCH, "--address", brokers.name_servers, "--sources", ",".join(SOURCES),
         "--target", target, "--directory", str(tmp_path),
         driver_python=sys.executable, python_path=(ROOT / "src", ROOT), archive=archive, log=log,
     )  # fmt: skip

@@ -10,7 +10,7 @@ import attrs
 
 from rocketmq_py.admin.errors import SomeBrokersFailedError
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.html_tables import html_table
+from rocketmq_py.notebooks import html_table
 from rocketmq_py.remoting.nurseries import open_nursery
 
 MAX_CONCURRENT = 32

@@ -98,7 +98,7 @@ class LagListener(StreamingQueryListener):
         return tuple(sorted(found, key=lambda lag: (lag.query, lag.queue)))
 
     def _repr_html_(self) -> str:
-        from rocketmq_py.html_tables import html_table
+        from rocketmq_py.notebooks import html_table
 
         return html_table(self.queues, {})
 

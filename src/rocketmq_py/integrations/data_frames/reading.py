@@ -13,11 +13,12 @@ from rocketmq_py.blocking import Client, Reader
 from rocketmq_py.client.settings import ClientOptions
 from rocketmq_py.consumer.group.subscriptions import subscription_of
 from rocketmq_py.consumer.read.offset_queries import check_offsets
-from rocketmq_py.consumer.read.offset_ranges import OffsetRange
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.integrations.data_frames.columns import SCHEMA, ArrowStream, open_stream
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.names import check_group, check_topic
+from rocketmq_py.notebooks import ReadProgress
 from rocketmq_py.position import Position, check_position
 from rocketmq_py.protocol.subscription import ALL
 from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA
@@ -42,7 +43,8 @@ def read_messages(
     """Return the messages that a topic has now, queue by queue, each in order. It joins no group.
 
     Messages that are sent meanwhile are left out. So are messages that the brokers have deleted: an offset
-    below the first existing message counts as that one.
+    below the first existing message counts as that one. In a notebook, a read of more than a second shows its
+    progress.
 
     Args:
         topic: the topic.
@@ -99,9 +101,18 @@ def read_messages(
             if max(begins[queue], first) < min(ends[queue], last)
         ]
         with reader.pull(ranges, tags=tags, sql=sql, in_order=True) as results:
-            present = (result for result in results if result.lost is None)
-            batches = list(_first_rows(to_record_batches(present, wanted_tags), max_messages))
-    return pa.Table.from_batches(batches, SOURCE_ARROW_SCHEMA).rename_columns(SCHEMA.names)
+            batches = to_record_batches(_present(results, ranges), wanted_tags)
+            rows = list(_first_rows(batches, max_messages))
+    return pa.Table.from_batches(rows, SOURCE_ARROW_SCHEMA).rename_columns(SCHEMA.names)
+
+
+def _present(results: Iterable[PullResult], ranges: Iterable[OffsetRange]) -> Iterator[PullResult]:
+    """Yield the results that have messages, and show the progress in a notebook."""
+    progress = ReadProgress(sum(each.end - each.start for each in ranges))
+    for result in results:
+        progress.advance(result.next - result.first)
+        if result.lost is None:
+            yield result
 
 
 def _check_bound(bound: Bound | None, name: str) -> Position | Mapping[MessageQueue, int] | None:

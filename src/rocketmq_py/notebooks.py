@@ -1,8 +1,10 @@
-"""Listings as tables of HTML, which Jupyter shows in notebooks instead of the ``repr``."""
+"""What Jupyter shows in notebooks: listings as tables instead of the ``repr``, and the progress of reads."""
 
 from __future__ import annotations
 
 import enum
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -21,6 +23,10 @@ _LONGEST_TEXT: Final = 120
 _MESSAGE_COLUMNS: Final = (
     "topic", "broker_name", "queue_id", "queue_offset", "store_time", "message_id", "tags", "keys", "body",
 )  # fmt: skip
+_LONG: Final = 1.0
+"""Seconds after which a read is long, so that a notebook shows its progress."""
+_STEPS: Final = 100
+"""The bar of a read moves at most this often."""
 
 
 def html_table(items: Sequence[object], failures: Mapping[str, RocketMQError]) -> str:
@@ -75,3 +81,37 @@ def _text(value: object) -> str:
     else:
         text = str(value)
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+
+
+class ReadProgress:
+    """The progress of a read: a bar in a notebook, if the read is long. Elsewhere nothing is shown.
+
+    Args:
+        total: the number of messages to read.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._read = 0
+        self._shown = 0
+        self._bar: Any = None
+        self._shows_at = time.monotonic() + _LONG if _is_notebook() else None
+
+    def advance(self, count: int) -> None:
+        """Count messages that were read, and move the bar."""
+        self._read += count
+        if self._shows_at is None or time.monotonic() < self._shows_at:
+            return
+        if self._bar is None:
+            from IPython.display import ProgressBar
+
+            self._bar = ProgressBar(self._total)  # type: ignore[no-untyped-call]
+            self._bar.display()
+        if self._read == self._total or (self._read - self._shown) * _STEPS >= self._total:
+            self._bar.progress = self._shown = self._read
+
+
+def _is_notebook() -> bool:
+    """Return whether a kernel of Jupyter runs this program. IPython in a terminal has none."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
