@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -14,7 +15,6 @@ from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.group.operator_requests import OperatorRequests
-from rocketmq_py.consumer.lite.dispatch import LiteDispatch
 from rocketmq_py.consumer.lite.requests import LiteRequests
 from rocketmq_py.consumer.lite.settings import LiteTopicPushConsumerSettings
 from rocketmq_py.consumer.lite.subscriber import LiteSubscriber
@@ -23,10 +23,12 @@ from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
 from rocketmq_py.consumer.pop.pop_loop import PopLoop
 from rocketmq_py.consumer.pop.requests import PopSpec
 from rocketmq_py.consumer.pull.loop_table import LoopTable, start_loops
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.handler import Handler
+from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
-from rocketmq_py.message import MessageQueue
+from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import ALL_QUEUES, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX
 from rocketmq_py.remoting.nurseries import open_nursery
@@ -94,7 +96,7 @@ class LiteSession:
         self._renew_logs = RetryLogs(logger, "renewal of invisible messages", "broker", group=config.group)
         self._route_log = RetryLog(logger, "route lookup", group=config.group, topic=config.parent)
         self._route_changed = trio.Event()
-        self._dispatch: LiteDispatch | None = None
+        self._dispatch: OrderlyDispatch | None = None
         self.stopping: trio.Event = trio.Event()
         self.ended: trio.Event = trio.Event()
 
@@ -150,9 +152,9 @@ class LiteSession:
             await dispatch.drain_within(config.close_timeout, config.group)
             handlers.cancel_scope.cancel()
 
-    def _open_dispatch(self, nursery: trio.Nursery) -> LiteDispatch:
+    def _open_dispatch(self, nursery: trio.Nursery) -> OrderlyDispatch:
         config = self._config
-        return LiteDispatch(
+        return OrderlyDispatch(
             nursery,
             self._handle,
             concurrency=config.concurrency,
@@ -162,7 +164,7 @@ class LiteSession:
             max_reconsume_times=config.max_reconsume_times,
             dead_letter_queue=self._acknowledger,
             hooks=self._hooks,
-            broker=self,
+            suspender=self,
         )
 
     # Pop loops
@@ -257,8 +259,29 @@ class LiteSession:
         finally:
             queue.is_renewing = False
 
-    async def suspend(self, queue: LiteTopicQueue, seconds: float) -> None:
-        """Drop the messages of a lite topic, and have the broker redeliver them after ``seconds``."""
+    async def suspend(
+        self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], seconds: float
+    ) -> float | None:
+        """Forget the messages of a lite topic, and have the broker redeliver them after ``seconds``.
+
+        Returns:
+            The seconds to wait here, where that fails.
+        """
+        assert isinstance(queue, LiteTopicQueue)
+        if queue.dropped:
+            return None
+        try:
+            await self._redeliver(queue, seconds)
+        except RocketMQError as error:
+            logger.warning(
+                "suspending a lite topic failed, waiting here instead: topic=%s lite_topic=%s error=%s",
+                queue.queue.topic, queue.lite_topic, error,
+            )  # fmt: skip
+            queue.requeue_first(messages)
+            return seconds
+        return None
+
+    async def _redeliver(self, queue: LiteTopicQueue, seconds: float) -> None:
         async with queue.change_lock:
             messages = queue.popped
             if messages:
@@ -289,7 +312,7 @@ class LiteSession:
 
     async def _release_one(self, queue: LiteTopicQueue) -> None:
         try:
-            await self.suspend(queue, 0.0)
+            await self._redeliver(queue, 0.0)
         except RocketMQError as error:
             self._renew_logs.failed(queue.queue.broker_name, error, lite_topic=queue.lite_topic)
             queue.drop()  # its messages are redelivered when their invisible time is over

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 import trio
 
@@ -28,6 +28,19 @@ from rocketmq_py.message import ReceivedMessage
 logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
+class QueueSuspender(Protocol):
+    """What has the broker wait, instead of this member, while a queue is suspended."""
+
+    async def suspend(
+        self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], seconds: float
+    ) -> float | None:
+        """Have the broker redeliver the messages of a queue after ``seconds``, with those of the last call.
+
+        Returns:
+            The seconds to wait here, where that fails.
+        """
+
+
 class OrderlyDispatch(Dispatch[ProcessQueue]):
     """Dispatches each queue's messages one call after the other. Java: ``ConsumeMessageOrderlyService``.
 
@@ -45,6 +58,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         max_reconsume_times: retries after which a message becomes a dead letter.
         dead_letter_queue: takes messages after their last retry.
         hooks: called around each handler call. None calls none.
+        suspender: suspends queues for which the handler returns Suspend. None: they pause here.
     """
 
     def __init__(
@@ -59,10 +73,12 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         max_reconsume_times: float = math.inf,
         dead_letter_queue: DeadLetterQueue,
         hooks: ConsumerHooks | None = None,
+        suspender: QueueSuspender | None = None,
     ) -> None:
         super().__init__(nursery, handle, concurrency=concurrency, batch_size=batch_size, hooks=hooks)
         self._auto_commit = auto_commit
         self._suspend = suspend
+        self._suspender = suspender
         self._failures = RetryInPlace(
             suspend=suspend,
             max_reconsume_times=max_reconsume_times,
@@ -155,6 +171,9 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             return None
         check_result(result)
         match result:
+            case Suspend() if self._suspender is not None:
+                seconds = self._suspend if result.seconds is None else result.seconds
+                return await self._suspender.suspend(process_queue, messages, seconds)
             case Suspend():
                 return await self._failures.retry(process_queue, messages, result.seconds)
             case CommitOffset():
