@@ -29,7 +29,8 @@ from tests.scripted import ScriptedCluster, ignore, scripted_cluster, store
 
 SLOW = 4.0
 """Seconds between two answers of a slow broker, less than the default of ``close_timeout``."""
-OPTIONS: dict[str, Any] = {"send_timeout": 1000, "group": "g"}
+OPTIONS: dict[str, Any] = {"send_timeout": 1000, "group": "g", "compression": None}
+"""Without compression, because a worker thread takes real time."""
 
 
 class SlowBroker:
