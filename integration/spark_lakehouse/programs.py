@@ -29,6 +29,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 """Settings for a small machine. Nothing in the examples depends on them."""
+CODE_CACHE = "-XX:ReservedCodeCacheSize=240m"
+"""Four pipelines in one driver fill the 48 MB that a JVM without full compilation has."""
 KILLS = int(os.environ.get("SPARK_LAKEHOUSE_KILLS", "3"))
 """The number of kills in each test that kills its program."""
 MAX_STARTS = 5
@@ -62,7 +64,7 @@ class Spark:
             "JAVA_HOME": str(java_home),
             "SPARK_HOME": done.stdout.strip(),
             "SPARK_LOCAL_IP": LOCALHOST,
-            "SPARK_SUBMIT_OPTS": " ".join(QUICK),
+            "SPARK_SUBMIT_OPTS": " ".join([*QUICK, CODE_CACHE]),
         }
         return cls(python, variables, jars)
 
