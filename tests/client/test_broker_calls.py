@@ -71,7 +71,7 @@ async def test_requests_except_pulls_and_heartbeats_go_to_the_vip_channel() -> N
         await core_of(client).brokers.committed_offset("g", QUEUE)
         core_of(client).heartbeats.add_producer("p")
         await core_of(client).heartbeats.send()
-        request = PendingRequest(pull.code, core_of(client).brokers.pull_fields(pull), b"", timeout=3)
+        request = PendingRequest(pull.code, core_of(client).brokers.fields(pull), b"", timeout=3)
         await core_of(client).brokers.pull(broker.address, request)
     assert [request.code for request in vip.requests] == [
         RequestCode.GET_MAX_OFFSET,

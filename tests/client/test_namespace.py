@@ -6,7 +6,17 @@ from hypothesis import strategies as st
 
 from rocketmq_py.client.namespace import Namespace, missing_topic_advice
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.protocol.bodies import ConsumerData, SubscriptionData
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import (
+    CheckClientConfig,
+    ConsumerData,
+    Heartbeat,
+    LiteSubscription,
+    LiteSubscriptionAction,
+    LiteSubscriptions,
+    QueueLock,
+    SubscriptionData,
+)
 from rocketmq_py.protocol.headers import (
     ConsumerSendMsgBackRequest,
     GetConsumerListByGroupRequest,
@@ -121,11 +131,30 @@ def test_a_heartbeat_has_the_names_on_the_wire() -> None:
             SubscriptionData(topic="%RETRY%G", sub_string="*"),
         ),
     )
-    wrapped = Namespace("ns").wrap_consumer(consumer)
+    (wrapped,) = (
+        Namespace("ns").wrap(Heartbeat(client_id="c", consumer_data_set=(consumer,))).consumer_data_set
+    )
     assert wrapped.group_name == "ns%G"
     assert [one.topic for one in wrapped.subscription_data_set] == ["ns%T", "%RETRY%ns%G"]
     assert wrapped.subscription_data_set[0].tags_set == ("A",)
-    assert Namespace().wrap_consumer(consumer) is consumer
+    assert Namespace().wrap(consumer) is consumer
+
+
+def test_every_name_in_a_body_is_wrapped() -> None:
+    namespace = Namespace("ns")
+    lock = namespace.wrap(
+        QueueLock.of("G", "c", [MessageQueue("T", "b", 1), MessageQueue("%RETRY%G", "b", 0)])
+    )
+    assert lock.consumer_group == "ns%G"
+    assert lock.queues == (MessageQueue("ns%T", "b", 1), MessageQueue("%RETRY%ns%G", "b", 0))
+    subscription = SubscriptionData(topic="T", sub_string="*")
+    check = namespace.wrap(CheckClientConfig(client_id="c", group="G", subscription_data=subscription))
+    assert (check.group, check.subscription_data.topic, check.namespace) == ("ns%G", "ns%T", None)
+    change = LiteSubscription(
+        action=LiteSubscriptionAction.PARTIAL_ADD, client_id="c", group="G", topic="T", lite_topic_set=("L",)
+    )
+    (changed,) = namespace.wrap(LiteSubscriptions(subscription_set=(change,))).subscription_set
+    assert (changed.group, changed.topic, changed.lite_topic_set) == ("ns%G", "ns%T", ("L",))
 
 
 def test_a_name_that_becomes_too_long_is_rejected() -> None:

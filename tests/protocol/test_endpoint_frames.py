@@ -78,7 +78,7 @@ def test_topics_and_groups_have_the_namespace_of_the_endpoint() -> None:
     assert {one.group_name for beat in heartbeats for one in beat.producer_data_set} == groups
     for beat in heartbeats:
         for consumer in beat.consumer_data_set:
-            assert namespace.wrap_consumer(consumer) == consumer
+            assert namespace.wrap(consumer) == consumer
 
 
 def test_messages_and_traces_name_the_instance() -> None:

@@ -14,7 +14,6 @@ from rocketmq_py.admin.message_values import DeadLetter, DeadLetterListing
 from rocketmq_py.admin.operations import Operations, any_address
 from rocketmq_py.admin.resends import Resender, resend_times
 from rocketmq_py.arguments import check_flag, check_instances, check_integer
-from rocketmq_py.consumer.group.subscriptions import original_topic
 from rocketmq_py.consumer.read.queue_range import Bounds, QueueRange
 from rocketmq_py.errors import RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -111,7 +110,7 @@ class DeadLetterQueues(Operations):
         properties = message.properties
         topic = properties.get(DEAD_LETTER_ORIGIN_TOPIC) or properties.get(RETRY_TOPIC)
         # The property of a popped message names the group's retry topic of its topic.
-        return topic and original_topic(topic, group, self._client.namespace)
+        return topic and self._client.namespace.original_topic(topic, group)
 
     async def _require_group(self, group: str) -> Mapping[str, RocketMQError]:
         """Raise GroupNotFoundError if no broker knows a group. Return the errors if some did not say so."""

@@ -261,7 +261,7 @@ class Groups(Operations):
         name_on_wire = client.namespace.wrap_group(check_group(group))
         wanted = optional(check_settings, attributes, "attributes") or {}
         config = SubscriptionGroupConfig(
-            group_name=name_on_wire,
+            group_name=group,
             consume_enable=check_flag(consume_enable, "consume_enable"),
             consume_broadcast_enable=check_flag(broadcast_enable, "broadcast_enable"),
             consume_message_orderly=check_flag(orderly, "orderly"),
@@ -413,9 +413,7 @@ class Groups(Operations):
         )
 
     async def _put(self, broker: BrokerData, config: SubscriptionGroupConfig) -> None:
-        await call_broker(
-            self._client, master_address(broker), PutSubscriptionGroupRequest(), config.encode()
-        )
+        await call_broker(self._client, master_address(broker), PutSubscriptionGroupRequest(), config)
 
     async def _delete_topics(self, topics: Iterable[str]) -> None:
         """Delete those of a group's retry and dead-letter topic that exist."""

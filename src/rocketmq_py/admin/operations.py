@@ -12,6 +12,7 @@ from rocketmq_py.client.proxies import ROUTE_REQUEST, raise_not_offered
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError, NoQueueError
 from rocketmq_py.protocol.bodies import MASTER_ID, BrokerData
+from rocketmq_py.protocol.bodies.base import Body
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers.base import Request
 from rocketmq_py.remoting.answer_errors import broker_error
@@ -85,7 +86,7 @@ def any_address(broker: BrokerData) -> str:
     return broker.broker_addrs[min(broker.broker_addrs)]
 
 
-async def call_broker(client: ClientCore, address: str, header: Request, body: bytes = b"") -> Command:
+async def call_broker(client: ClientCore, address: str, header: Request, body: Body | bytes = b"") -> Command:
     """Send a request to the broker at ``address`` and return its successful response.
 
     Raises:

@@ -16,7 +16,6 @@ from rocketmq_py.admin.message_values import DeadLetter
 from rocketmq_py.admin.operations import any_address, call_broker
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.features import SEVERAL_MESSAGES_WITH_TLS
-from rocketmq_py.consumer.group.subscriptions import pop_retry_topic_of
 from rocketmq_py.consumer.read.message_queries import MAX_WITH_UNIQUE_ID, look_up_unique_id
 from rocketmq_py.errors import (
     ConfigurationError,
@@ -133,7 +132,7 @@ def _targets(client: ClientCore, letter: DeadLetter) -> list[str]:
     """Return the topics that a letter may have been sent to."""
     topics = [retry_topic(letter.group)]
     if letter.origin_topic is not None:
-        pop_topic = pop_retry_topic_of(letter.origin_topic, letter.group, client.namespace)
+        pop_topic = client.namespace.popped_topic(letter.origin_topic, letter.group)
         topics += [pop_topic, letter.origin_topic]
     return topics
 
@@ -215,7 +214,7 @@ class Resender:
     def _retry_topic(self, letter: DeadLetter, origin: str) -> str:
         """Return the topic from which the group gets its failed messages again."""
         if FIRST_POP_TIME in letter.message.properties or letter.group in self._popping:
-            return pop_retry_topic_of(origin, letter.group, self._client.namespace)
+            return self._client.namespace.popped_topic(origin, letter.group)
         return retry_topic(letter.group)
 
     async def _queues(self, letter: DeadLetter, copy: Message) -> Sequence[MessageQueue]:

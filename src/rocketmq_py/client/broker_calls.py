@@ -28,10 +28,11 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ConsumerList, LockedQueues, QueueLock
+from rocketmq_py.protocol.bodies.base import Body
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers.base import Request
 from rocketmq_py.queues import is_logical_broker_name, java_broker_name
-from rocketmq_py.remoting import ConnectionPool
+from rocketmq_py.remoting import Connection, ConnectionPool
 from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.reachability import RECHECK_SECONDS
@@ -86,16 +87,18 @@ class BrokerCalls:
         self._vip_channel = vip_channel
         self._timeout = timeout
 
-    async def call(self, address: str, header: Request, body: bytes = b"") -> Command:
+    async def call(self, address: str, header: Request, body: Body | bytes = b"") -> Command:
         """Send a request to the broker at ``address``, or its VIP channel. Return the successful answer.
 
-        One that may be executed twice is sent again, once, if its connection breaks. It waits then for the
-        broker to be back. Each request is repeated, within the timeout, while the service limits the rate.
+        The names in the header, and in a body that is not bytes, are converted to those on the wire. A
+        request that may be executed twice is sent again, once, if its connection breaks. It waits then for
+        the broker to be back. Each request is repeated, within the timeout, while the service limits the
+        rate.
         """
-        fields, target = self._namespace.wrap(header).to_fields(), self.request_address(address)
+        fields, data, target = self.fields(header), self._data(body), self.request_address(address)
         if header.code in FEATURE_OF_REQUEST:
             raise_if_older(address, header.code, await self.version(address))
-        ask = partial(self._ask, target, header.code, fields, body)
+        ask = partial(self._ask, target, header.code, fields, data)
         answer = await ask_within(self._timeout, ask)
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             await raise_not_offered(
@@ -104,6 +107,19 @@ class BrokerCalls:
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(answer.code, answer.remark, address)
         return answer
+
+    async def call_over(
+        self, connection: Connection, header: Request, body: Body | bytes = b"", *, timeout: float
+    ) -> Command:
+        """Send a request over a connection, and return the answer with any code. Converts as :meth:`call`."""
+        return await connection.request(header.code, self.fields(header), self._data(body), timeout=timeout)
+
+    def fields(self, header: Request) -> dict[str, str]:
+        """Return the ext fields of a request, with the names on the wire."""
+        return self._namespace.wrap(header).to_fields()
+
+    def _data(self, body: Body | bytes) -> bytes:
+        return body if isinstance(body, bytes) else self._namespace.wrap(body).encode()
 
     async def _ask(
         self, target: str, code: int, fields: Mapping[str, str], body: bytes, timeout: float
@@ -241,10 +257,10 @@ class BrokerCalls:
 
     async def commit_offset_oneway(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Commit the offset of a group in a queue, without waiting for an answer."""
-        header = self._namespace.wrap(_commit(group, queue, offset))
+        header = _commit(group, queue, offset)
         address = self.request_address(self.offsets_address(queue))
         connection = await self._connections.get_before(address, trio.current_time() + self._timeout)
-        await connection.oneway(header.code, header.to_fields())
+        await connection.oneway(header.code, self.fields(header))
 
     async def consumer_ids(self, group: str, broker_name: str) -> Sequence[str]:
         """Return the client ids of the group's members that the broker knows."""
@@ -260,8 +276,9 @@ class BrokerCalls:
         Only a master has locks.
         """
         address = self._routes.broker_address(broker_name)
-        answer = await self.call(address, headers.LockBatchMqRequest(), self._lock(group, client_id, queues))
-        by_wire = {self._on_wire(queue): queue for queue in queues}
+        body = self._namespace.wrap(_lock(group, client_id, queues))
+        answer = await self.call(address, headers.LockBatchMqRequest(), body)
+        by_wire = dict(zip(body.queues, queues, strict=True))
         return {by_wire[queue] for queue in LockedQueues.decode(answer.body).queues if queue in by_wire}
 
     async def unlock(
@@ -269,7 +286,7 @@ class BrokerCalls:
     ) -> None:
         """Release a client's locks on queues of one broker."""
         address = self._routes.broker_address(broker_name)
-        await self.call(address, headers.UnlockBatchMqRequest(), self._lock(group, client_id, queues))
+        await self.call(address, headers.UnlockBatchMqRequest(), _lock(group, client_id, queues))
 
     async def send_back(
         self, message: ReceivedMessage, group: str, *, delay_level: int, max_reconsume_times: int
@@ -355,12 +372,8 @@ class BrokerCalls:
         )
         return await self.call(self._routes.broker_address(broker_name), header)
 
-    def pull_fields(self, header: headers.PullMessageRequest) -> dict[str, str]:
-        """Return the ext fields of a pull, with the names on the wire, for the request of :meth:`pull`."""
-        return self._namespace.wrap(header).to_fields()
-
     async def pull(self, address: str, request: PendingRequest) -> Command:
-        """Send a pull to the broker at ``address``, and return its answer with any code.
+        """Send a pull with :meth:`fields` to the broker at ``address``, and return its answer with any code.
 
         Pulls have long timeouts. The wait for a connection is limited to the timeout of other requests, so
         that the next pull goes to another address if the broker has moved.
@@ -398,14 +411,13 @@ class BrokerCalls:
             # These brokers answer first, and make one change at a time, of a topic or of their settings.
             await self.call(address, headers.UpdateBrokerConfigRequest())
 
-    def _lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> bytes:
-        wrapped = [self._on_wire(queue) for queue in queues]
-        return QueueLock.of(self._namespace.wrap_group(group), client_id, wrapped).encode()
 
-    def _on_wire(self, queue: MessageQueue) -> MessageQueue:
-        """Return a queue as Java's clients name it, so that they and this client exclude each other."""
-        topic = self._namespace.wrap_topic(queue.topic)
-        return MessageQueue(topic, java_broker_name(queue.broker_name), queue.queue_id)
+def _lock(group: str, client_id: str, queues: Iterable[MessageQueue]) -> QueueLock:
+    """Return the body with queues as Java's clients name them, so that both exclude each other."""
+    named = [
+        MessageQueue(queue.topic, java_broker_name(queue.broker_name), queue.queue_id) for queue in queues
+    ]
+    return QueueLock.of(group, client_id, named)
 
 
 def _commit(group: str, queue: MessageQueue, offset: int) -> headers.UpdateConsumerOffsetRequest:

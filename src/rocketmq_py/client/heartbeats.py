@@ -293,17 +293,15 @@ class Heartbeats:
         self._refused.discard(address)
 
     def _body(self) -> bytes:
-        return Heartbeat(
+        consumers = [describe() for describe in self._consumers.values()]
+        if self._unit_mode:
+            consumers = [msgspec.structs.replace(consumer, unit_mode=True) for consumer in consumers]
+        heartbeat = Heartbeat(
             client_id=self._client_id,
-            producer_data_set=tuple(
-                [ProducerData(group_name=self._namespace.wrap_group(group)) for group in self._producers]
-            ),
-            consumer_data_set=tuple([self._on_wire(describe()) for describe in self._consumers.values()]),
-        ).encode()
-
-    def _on_wire(self, consumer: ConsumerData) -> ConsumerData:
-        consumer = self._namespace.wrap_consumer(consumer)
-        return msgspec.structs.replace(consumer, unit_mode=True) if self._unit_mode else consumer
+            producer_data_set=tuple([ProducerData(group_name=group) for group in self._producers]),
+            consumer_data_set=tuple(consumers),
+        )
+        return self._namespace.wrap(heartbeat).encode()
 
     async def _unregister(self, header: headers.UnregisterClientRequest) -> None:
         """Unregister a group from all brokers. If cancelled, the requests continue in the background."""

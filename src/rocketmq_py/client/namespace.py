@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -20,8 +21,9 @@ from rocketmq_py.names import (
     is_system_topic,
     reply_topic,
 )
-from rocketmq_py.protocol.bodies import ClusterInfo, ConsumerData
-from rocketmq_py.protocol.headers.base import Request
+from rocketmq_py.protocol.bodies import ClusterInfo
+from rocketmq_py.protocol.handles import TopicKind, pop_retry_topic
+from rocketmq_py.protocol.headers.base import Header
 
 _SEPARATOR = "%"
 _LEGAL = re.compile(r"[|a-zA-Z0-9_-]+", re.ASCII)
@@ -34,10 +36,12 @@ _INSTANCE = re.compile(r"(MQ_INST_\w+_\w+)\.", re.ASCII)
 _NAMESPACED_HOST = re.compile(r"rocketmq-[^.]+\..*\.tencenttdmq\.com:", re.IGNORECASE)
 """The hosts of a managed service whose instances have namespaces that the host does not contain."""
 
-_TOPIC_ATTRIBUTES = ("topic", "origin_topic", "parent_topic")
-_GROUP_ATTRIBUTES = ("group", "consumer_group", "producer_group")
+_TOPIC_ATTRIBUTES = frozenset({"topic", "origin_topic", "parent_topic"})
+_GROUP_ATTRIBUTES = frozenset({"group", "group_name", "consumer_group", "producer_group"})
+"""The attributes of headers and bodies that are names of topics, and of groups."""
 
-_Header = TypeVar("_Header", bound=Request)
+_Value = TypeVar("_Value")
+_Rename = Callable[[str], str]
 
 
 def check_namespace(name: str) -> str:
@@ -161,32 +165,56 @@ class Namespace:
         """Return the user's name of a group. The name of a group of another namespace is not changed."""
         return group.removeprefix(self._prefix)
 
-    def wrap(self, header: _Header) -> _Header:
-        """Return the header of a request with the names on the wire."""
-        if not self._prefix:
-            return header
-        names: dict[str, Any] = {}
-        for attributes, wrap in ((_TOPIC_ATTRIBUTES, self.wrap_topic), (_GROUP_ATTRIBUTES, self.wrap_group)):
-            for attribute in attributes:
-                name = getattr(header, attribute, None)
-                if name:
-                    names[attribute] = wrap(name)
-        return msgspec.structs.replace(header, **names)
+    def popped_topic(self, topic: str, group: str, kind: TopicKind = TopicKind.RETRY) -> str:
+        """Return the topic that a popped message is from, by default the pop retry topic.
 
-    def wrap_consumer(self, consumer: ConsumerData) -> ConsumerData:
-        """Return the data of a consumer in a heartbeat with the names on the wire."""
-        if not self._prefix:
-            return consumer
-        return msgspec.structs.replace(
-            consumer,
-            group_name=self.wrap_group(consumer.group_name),
-            subscription_data_set=tuple(
-                [
-                    msgspec.structs.replace(subscription, topic=self.wrap_topic(subscription.topic))
-                    for subscription in consumer.subscription_data_set
-                ]
-            ),
-        )
+        Brokers put popped messages in the pop retry topic that were not acknowledged. Consumers that pull
+        subscribe to it as well. As in Java's ``KeyBuilder``. The topic in the result has the namespace, and
+        the group has none, so that :meth:`wrap_topic` gives the name on the wire. It could not add the
+        namespace to the topic, because the name does not tell where the group ends.
+        """
+        return kind.topic(self.wrap_topic(topic), group)
+
+    def original_topic(self, topic: str, group: str) -> str:
+        """Return the user's name of the topic to which a message was sent before it was moved for a retry.
+
+        Args:
+            topic: the name on the wire. Unless it is a pop retry topic, it is the original one.
+            group: the consumer group.
+        """
+        name, prefix = self.unwrap_topic(topic), pop_retry_topic("", group)
+        return self.unwrap_topic(name.removeprefix(prefix)) if name.startswith(prefix) else name
+
+    def wrap(self, value: _Value) -> _Value:
+        """Return the header or body of a request with the names on the wire."""
+        return _renamed(value, self.wrap_topic, self.wrap_group) if self._prefix else value
+
+
+def _renamed(value: Any, topic: _Rename, group: _Rename) -> Any:
+    """Return a header or body, or a value in one, with other names of topics and groups."""
+    if isinstance(value, tuple):
+        return tuple([_renamed(item, topic, group) for item in value])
+    if not isinstance(value, msgspec.Struct):
+        return value
+    changes = {}
+    for attribute in _attributes_of(type(value)):
+        member = getattr(value, attribute)
+        if attribute in _TOPIC_ATTRIBUTES:
+            changes[attribute] = member and topic(member)
+        elif attribute in _GROUP_ATTRIBUTES:
+            changes[attribute] = member and group(member)
+        else:
+            changes[attribute] = _renamed(member, topic, group)
+    return msgspec.structs.replace(value, **changes)
+
+
+@functools.cache
+def _attributes_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the attributes of a type in which there may be names. In headers, these are the names."""
+    names = kind.__struct_fields__
+    if issubclass(kind, Header):
+        return tuple([name for name in names if name in _TOPIC_ATTRIBUTES | _GROUP_ATTRIBUTES])
+    return names
 
 
 def _split(topic: str) -> tuple[str, str]:

@@ -83,7 +83,7 @@ class TransactionReporter:
             from_transaction_check=half.check_address is not None,
             broker_name=half.broker_name or None,
         )
-        fields = self._client.namespace.wrap(header).to_fields()
+        fields = self._client.brokers.fields(header)
         timeout = self._config.send_timeout
         if not self._client.is_open:
             raise ClosedError("the client was closed before the transaction ended")

@@ -20,7 +20,7 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.counters import ConsumerCounters, TopicCounters
 from rocketmq_py.consumer.group.dead_letters import FailedDelivery
 from rocketmq_py.consumer.group.handler_results import DELAY_SECONDS
-from rocketmq_py.consumer.group.subscriptions import original_topic, pop_retry_topic_of, subscription_of
+from rocketmq_py.consumer.group.subscriptions import subscription_of
 from rocketmq_py.consumer.pop.acknowledger import PATIENCE_SECONDS
 from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
 from rocketmq_py.consumer.pop.messages import PoppedMessage
@@ -488,11 +488,11 @@ async def test_unsubscribed_topic_is_not_assigned(
 @pytest.mark.parametrize("namespace", ["", "tenant"])
 def test_name_of_the_pop_retry_topic(namespace: str) -> None:
     space = Namespace(namespace)
-    wire = space.wrap_topic(pop_retry_topic_of("T", "g", space))
+    wire = space.wrap_topic(space.popped_topic("T", "g"))
     assert wire == ("%RETRY%tenant%g_tenant%T" if namespace else "%RETRY%g_T")
-    assert original_topic(wire, "g", space) == "T"
-    assert original_topic(space.wrap_topic("U"), "g", space) == "U"
-    assert original_topic(space.wrap_topic("%RETRY%g"), "g", space) == "%RETRY%g"
+    assert space.original_topic(wire, "g") == "T"
+    assert space.original_topic(space.wrap_topic("U"), "g") == "U"
+    assert space.original_topic(space.wrap_topic("%RETRY%g"), "g") == "%RETRY%g"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from rocketmq_py.consumer import ConsumeLater, PushConsumer
 from rocketmq_py.consumer.group.membership import LEAVE_SECONDS
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore
 from rocketmq_py.consumer.group.rebalancer import BACK_OFF
-from rocketmq_py.consumer.group.subscriptions import pop_retry_topic_of
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, QueuePuller
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -659,7 +658,7 @@ async def test_subscriptions_may_change_during_a_run(
 def test_unsubscribing_between_runs_ends_the_retries_of_an_earlier_pop() -> None:
     consumer = PushConsumer("a:1", group="g")
     consumer.subscribe("T")
-    retries = pop_retry_topic_of("T", "g", Namespace(""))
+    retries = Namespace().popped_topic("T", "g")
     consumer._subscriptions.put(make_subscription(retries, version_ms=1))  # as a run with pull assigned does
     consumer.unsubscribe("T")
     assert consumer._subscriptions.topics == ["%RETRY%g"]

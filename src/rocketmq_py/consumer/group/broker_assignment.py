@@ -87,15 +87,14 @@ class BrokerAssignments:
 
     async def _query_broker(self, route: Route, broker_name: str) -> TopicAssignment:
         address = self._client.routes.broker_address(broker_name, any_id=True)
-        namespace = self._client.namespace
         query = AssignmentQuery(
-            topic=namespace.wrap_topic(route.topic),
-            consumer_group=namespace.wrap_group(self._group),
+            topic=route.topic,
+            consumer_group=self._group,
             client_id=self._client.client_id,
             strategy_name=self._strategy_name,
         )
         try:
-            answer = await self._client.brokers.call(address, QueryAssignmentRequest(), query.encode())
+            answer = await self._client.brokers.call(address, QueryAssignmentRequest(), query)
         except (BrokerError, UnsupportedByBrokerError) as error:
             if isinstance(error, BrokerError) and error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise

@@ -169,7 +169,7 @@ class OperatorRequests:
         header = GetConsumerRunningInfoRequest.from_fields(request.fields)
         if header.consumer_group != self._wire_group:
             return False
-        data = self._client.namespace.wrap_consumer(self._membership.describe())
+        data = self._client.namespace.wrap(self._membership.describe())
         unwrap = self._client.namespace.unwrap_topic
         pulled = {} if self._pulled is None else self._pulled.infos()
         popped = {} if self._popped is None else self._popped.infos()

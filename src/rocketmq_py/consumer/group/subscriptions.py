@@ -1,4 +1,4 @@
-"""Subscriptions of a consumer: create them, check SQL filters with the brokers, and name retry topics."""
+"""Subscriptions of a consumer: create them, and check SQL filters with the brokers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-import msgspec
 import trio
 
 from rocketmq_py.client.core import ClientCore
-from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import (
@@ -22,7 +20,6 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.protocol.bodies import CheckClientConfig, SubscriptionData
-from rocketmq_py.protocol.handles import pop_retry_topic
 from rocketmq_py.protocol.headers import CheckClientConfigRequest
 from rocketmq_py.protocol.subscription import ALL, SQL92, make_subscription
 from rocketmq_py.remoting.back_off import BackOff
@@ -88,19 +85,15 @@ async def check_sql_filter(client: ClientCore, group: str, subscription: Subscri
     """
     if subscription.expression_type != SQL92:
         return
-    topic, namespace = subscription.topic, client.namespace
-    check = CheckClientConfig(
-        client_id=client.client_id,
-        group=namespace.wrap_group(group),
-        subscription_data=msgspec.structs.replace(subscription, topic=namespace.wrap_topic(topic)),
-    )
+    topic = subscription.topic
+    check = CheckClientConfig(client_id=client.client_id, group=group, subscription_data=subscription)
     failure: RocketMQError | None = None
     is_unreachable = client.brokers.is_unreachable
     brokers = (await client.routes.get(topic)).brokers
     for broker_name in sorted(brokers, key=lambda name: (is_unreachable(name), name)):
         try:
             address = client.routes.broker_address(broker_name, any_id=True)
-            await client.brokers.call(address, CheckClientConfigRequest(), check.encode())
+            await client.brokers.call(address, CheckClientConfigRequest(), check)
         except BrokerError as error:
             if error.code in _REFUSALS or _NOT_ENABLED in (error.remark or ""):
                 raise SqlFilterRefusedError(
@@ -238,25 +231,3 @@ class Subscriptions(Mapping[str, SubscriptionData]):
     def _accept(self, subscription: SubscriptionData) -> None:
         self._accepted[subscription.topic] = subscription
         self._on_change(subscription.topic)
-
-
-def pop_retry_topic_of(topic: str, group: str, namespace: Namespace) -> str:
-    """Return the topic in which brokers put popped messages of ``topic`` that were not acknowledged.
-
-    Consumers that pull subscribe to it as well. The name is that of brokers without ``enableRetryTopicV2``,
-    as in Java's ``KeyBuilder``. The group in it has no namespace yet, and the topic has one, so that adding
-    the namespace to the result gives the name on the wire.
-    """
-    return pop_retry_topic(namespace.wrap_topic(topic), group)
-
-
-def original_topic(topic: str, group: str, namespace: Namespace) -> str:
-    """Return the topic, without namespace, to which a message was sent before it was moved for a retry.
-
-    Args:
-        topic: the name on the wire. If it is no pop retry topic it is returned without its namespace.
-        group: the consumer group.
-        namespace: the namespace of the client.
-    """
-    name, prefix = namespace.unwrap_topic(topic), pop_retry_topic("", group)
-    return namespace.unwrap_topic(name.removeprefix(prefix)) if name.startswith(prefix) else name

@@ -48,18 +48,16 @@ class LiteRequests(PopRequests):
         timeout = self._client.settings.request_timeout
         connection = await self._connect(broker_name, timeout)
         await self._subscriber.ensure_current(broker_name, connection)
-        header = self._client.namespace.wrap(
-            PopLiteMessageRequest(
-                client_id=self._client.client_id,
-                consumer_group=self._group,
-                topic=spec.subscription.topic,
-                max_msg_num=spec.max_messages,
-                invisible_time=round(spec.invisible * 1000),
-                poll_time=round(hold * 1000),
-                born_time=BROKERS_OWN_TIME,
-            )
+        header = PopLiteMessageRequest(
+            client_id=self._client.client_id,
+            consumer_group=self._group,
+            topic=spec.subscription.topic,
+            max_msg_num=spec.max_messages,
+            invisible_time=round(spec.invisible * 1000),
+            poll_time=round(hold * 1000),
+            born_time=BROKERS_OWN_TIME,
         )
-        answer = await connection.request(header.code, header.to_fields(), timeout=self._answer_timeout(hold))
+        answer = await self._client.brokers.call_over(connection, header, timeout=self._answer_timeout(hold))
         if not await self._has_messages(answer, connection, hold):
             return []
         return read_popped_lite(answer, broker_name, self._client.namespace)

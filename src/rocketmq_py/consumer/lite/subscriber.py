@@ -279,15 +279,14 @@ class LiteSubscriber:
         subscription = LiteSubscription(
             action=action,
             client_id=client.client_id,
-            group=client.namespace.wrap_group(self._group),
-            topic=client.namespace.wrap_topic(self._parent),
+            group=self._group,
+            topic=self._parent,
             lite_topic_set=tuple(sorted(lite_topics)),
             offset_option=start,
             version=client.now_ms(),
         )
-        body = LiteSubscriptions(subscription_set=(subscription,)).encode()
-        header = LiteSubscriptionRequest()
-        ask = partial(connection.request, header.code, header.to_fields(), body)
+        body = LiteSubscriptions(subscription_set=(subscription,))
+        ask = partial(client.brokers.call_over, connection, LiteSubscriptionRequest(), body)
         answer = await ask_within(client.settings.request_timeout, ask)
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(answer.code, answer.remark, connection.address)

@@ -154,8 +154,7 @@ def with_new_receipt(message: PoppedMessage, answer: ChangeInvisibleTimeAnswer) 
 def batch_acks(messages: Iterable[PoppedMessage], topic: str, group: str) -> tuple[BatchAck, ...]:
     """Return the acknowledgements of messages of one broker and topic. Java: ``batchAckMessageAsync``.
 
-    Messages that were popped together from a queue share one BatchAck. ``topic`` and ``group`` include the
-    namespace.
+    Messages that were popped together from a queue share one BatchAck.
     """
     offsets: dict[ReceiptHandle, list[int]] = {}
     for message in messages:

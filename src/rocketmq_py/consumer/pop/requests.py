@@ -188,26 +188,24 @@ class PopRequests:
         connection = await self._connect(broker_name, timeout)
         key = _PopKey(broker_name, spec.subscription.topic, queue_id)
         attempt_id = self._attempt_id(key) if spec.orderly else None
-        header = self._client.namespace.wrap(
-            PopMessageRequest(
-                consumer_group=self._group,
-                topic=spec.subscription.topic,
-                queue_id=queue_id,
-                max_msg_nums=spec.max_messages,
-                invisible_time=round(spec.invisible * 1000),
-                poll_time=round(hold * 1000),
-                born_time=BROKERS_OWN_TIME,
-                init_mode=spec.init_mode,
-                exp_type=spec.subscription.expression_type,
-                exp=spec.subscription.sub_string,
-                order=spec.orderly,
-                attempt_id=attempt_id,
-                broker_name=broker_name,
-            )
+        header = PopMessageRequest(
+            consumer_group=self._group,
+            topic=spec.subscription.topic,
+            queue_id=queue_id,
+            max_msg_nums=spec.max_messages,
+            invisible_time=round(spec.invisible * 1000),
+            poll_time=round(hold * 1000),
+            born_time=BROKERS_OWN_TIME,
+            init_mode=spec.init_mode,
+            exp_type=spec.subscription.expression_type,
+            exp=spec.subscription.sub_string,
+            order=spec.orderly,
+            attempt_id=attempt_id,
+            broker_name=broker_name,
         )
         try:
-            answer = await connection.request(
-                header.code, header.to_fields(), timeout=self._answer_timeout(hold)
+            answer = await self._client.brokers.call_over(
+                connection, header, timeout=self._answer_timeout(hold)
             )
         except RocketMQError as error:
             if attempt_id is not None and error.delivery is Delivery.UNKNOWN:
@@ -270,12 +268,11 @@ class PopRequests:
                 await self._client.brokers.call(address, AckMessageRequest(**self._delivery_fields(message)))
             return
         address = self._address(broker_name, RequestCode.BATCH_ACK_MESSAGE)
-        namespace = self._client.namespace
         acks: list[BatchAck] = []
         for topic in dict.fromkeys([message.topic for message in messages]):
             of_topic = [message for message in messages if message.topic == topic]
-            acks += batch_acks(of_topic, namespace.wrap_topic(topic), namespace.wrap_group(self._group))
-        body = BatchAcks(broker_name=broker_name, acks=tuple(acks)).encode()
+            acks += batch_acks(of_topic, topic, self._group)
+        body = BatchAcks(broker_name=broker_name, acks=tuple(acks))
         await self._client.brokers.call(address, BatchAckMessageRequest(broker_name=broker_name), body)
 
     async def change_invisible(
@@ -351,10 +348,9 @@ class PopRequests:
     def _delivery_fields(self, message: PoppedMessage) -> dict[str, Any]:
         """Return the header fields that identify a message's delivery."""
         namespace, receipt = self._client.namespace, message.receipt
-        topic, group = namespace.wrap_topic(message.topic), namespace.wrap_group(self._group)
         return {
-            "consumer_group": group,
-            "topic": receipt.topic_kind.topic(topic, group),
+            "consumer_group": self._group,
+            "topic": namespace.popped_topic(message.topic, self._group, receipt.topic_kind),
             "queue_id": receipt.queue_id,
             "extra_info": str(receipt),
             "offset": offset_of(message),

@@ -13,7 +13,6 @@ from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.consumer.group.counters import Arrivals, TopicCounters
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.group.statistics import PullState
-from rocketmq_py.consumer.group.subscriptions import original_topic
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue, flow_state
 from rocketmq_py.consumer.pull.queue_puller import PulledMessages, QueuePuller
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS, PullRetry
@@ -279,7 +278,7 @@ class PullLoop:
         return [
             attrs.evolve(
                 message,
-                topic=original_topic(message.properties.get(RETRY_TOPIC, message.topic), group, namespace),
+                topic=namespace.original_topic(message.properties.get(RETRY_TOPIC, message.topic), group),
             )
             for message in messages
         ]

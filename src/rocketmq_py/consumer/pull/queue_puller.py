@@ -240,7 +240,7 @@ class QueuePuller:
         """
         prepared = self._prepared
         if prepared is None or prepared[0] is not subscription or prepared[1] != batch_size:
-            common = self._client.brokers.pull_fields(
+            common = self._client.brokers.fields(
                 PullMessageRequest(
                     consumer_group=self.group,
                     topic=self.queue.topic,

@@ -14,7 +14,6 @@ from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.base_consumer import GroupConsumer
 from rocketmq_py.consumer.group.membership import LEAVE_SECONDS
-from rocketmq_py.consumer.group.subscriptions import pop_retry_topic_of
 from rocketmq_py.consumer.push.base_push_consumer import BasePushConsumer
 from rocketmq_py.consumer.push.handler import Handler
 from rocketmq_py.consumer.push.session import Session
@@ -226,7 +225,7 @@ class PushConsumer(BasePushConsumer[Session], GroupConsumer):
 
     def _subscription_changed(self, topic: str) -> None:
         if topic not in self._subscriptions:
-            self._subscriptions.remove(pop_retry_topic_of(topic, self._group, self._client.namespace))
+            self._subscriptions.remove(self._client.namespace.popped_topic(topic, self._group))
         if self._session is not None:
             self._session.subscription_changed(topic)
 

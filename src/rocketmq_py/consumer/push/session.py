@@ -19,7 +19,7 @@ from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, Startin
 from rocketmq_py.consumer.group.operator_requests import OperatorRequests
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.consumer.group.statistics import QueueStatistics
-from rocketmq_py.consumer.group.subscriptions import Subscriptions, pop_retry_topic_of
+from rocketmq_py.consumer.group.subscriptions import Subscriptions
 from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
@@ -315,7 +315,7 @@ class Session:
     def assign_popped(self, topic: str, queues: Collection[MessageQueue]) -> None:
         """Pop from these queues. If there are none, pull the topic's pop retry topic."""
         if not topic.startswith(RETRY_PREFIX):
-            retries = pop_retry_topic_of(topic, self._config.group, self._client.namespace)
+            retries = self._client.namespace.popped_topic(topic, self._config.group)
             if queues:
                 self._subscriptions.remove(retries)
             elif topic in self._subscriptions and retries not in self._subscriptions:
