@@ -8,12 +8,20 @@ from rocketmq_py.client.namespace import Namespace, missing_topic_advice
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import (
+    BrokerLiteInfo,
     CheckClientConfig,
+    ConsumerConnection,
     ConsumerData,
+    ConsumerRunningInfo,
+    ConsumeStats,
+    ConsumeStatus,
+    GroupList,
+    GroupOffset,
     Heartbeat,
     LiteSubscription,
     LiteSubscriptionAction,
     LiteSubscriptions,
+    ProcessQueueInfo,
     QueueLock,
     SubscriptionData,
 )
@@ -24,6 +32,7 @@ from rocketmq_py.protocol.headers import (
     PullMessageRequest,
     UnregisterClientRequest,
 )
+from tests.consumer.received import received
 
 NAMES = st.text(st.sampled_from("abcXYZ019_-|"), min_size=1, max_size=30)
 
@@ -155,6 +164,46 @@ def test_every_name_in_a_body_is_wrapped() -> None:
     )
     (changed,) = namespace.wrap(LiteSubscriptions(subscription_set=(change,))).subscription_set
     assert (changed.group, changed.topic, changed.lite_topic_set) == ("ns%G", "ns%T", ("L",))
+
+
+def test_every_name_in_an_answer_is_unwrapped() -> None:
+    namespace = Namespace("ns")
+    retries, mine, other = "%RETRY%ns%G", MessageQueue("ns%T", "b", 1), MessageQueue("other%T", "b", 1)
+    stats = namespace.unwrap(ConsumeStats({mine: GroupOffset(consumer_offset=7), other: GroupOffset()}, 2.5))
+    assert stats.offset_table == {
+        MessageQueue("T", "b", 1): GroupOffset(consumer_offset=7),
+        other: GroupOffset(),
+    }
+    assert stats.consume_tps == 2.5
+    subscription = SubscriptionData(topic="ns%T", sub_string="ns%T")
+    online = namespace.unwrap(ConsumerConnection(subscription_table={"ns%T": subscription}))
+    assert online.subscription_table == {"T": SubscriptionData(topic="T", sub_string="ns%T")}
+    info = ConsumerRunningInfo(
+        {"consumerGroup": "ns%G"},
+        (subscription,),
+        queue_table={mine: ProcessQueueInfo(commit_offset=7)},
+        status_table={"ns%T": ConsumeStatus(consume_rt=1.5), retries: ConsumeStatus()},
+    )
+    seen = namespace.unwrap(info)
+    assert [one.topic for one in seen.subscription_set] == ["T"]
+    assert seen.queue_table == {MessageQueue("T", "b", 1): ProcessQueueInfo(commit_offset=7)}
+    assert seen.status_table == {"T": ConsumeStatus(consume_rt=1.5), "%RETRY%G": ConsumeStatus()}
+    assert namespace.wrap(seen) == info
+    lite = BrokerLiteInfo(topic_meta={"ns%T": 5}, group_meta={"ns%T": ("ns%G", "H"), "U": ()})
+    assert namespace.unwrap(lite) == BrokerLiteInfo(
+        topic_meta={"T": 5}, group_meta={"T": ("G", "H"), "U": ()}
+    )
+    assert namespace.unwrap(GroupList(group_list=("ns%G", "H"))) == GroupList(group_list=("G", "H"))
+    assert Namespace().unwrap(info) is info
+
+
+def test_messages_have_the_users_topic_and_the_properties_that_the_broker_stored() -> None:
+    stored = received(0, topic="ns%T", RETRY_TOPIC="ns%T")
+    (message,) = Namespace("ns").unwrap([stored])
+    assert message.topic == "T"
+    assert message.body is stored.body
+    assert message.properties == {"RETRY_TOPIC": "ns%T"}
+    assert Namespace().unwrap([stored]) == [stored]
 
 
 def test_a_name_that_becomes_too_long_is_rejected() -> None:

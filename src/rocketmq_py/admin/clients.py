@@ -291,10 +291,9 @@ class Clients(Operations):
             record.brokers.add(name)
 
     def _member(self, group: str, info: ConsumerRunningInfo) -> MemberDescription:
-        unwrap = self._client.namespace.unwrap_topic
         queues = [
             AssignedQueue(
-                queue=attrs.evolve(queue, topic=unwrap(queue.topic)),
+                queue=queue,
                 committed=pulled.commit_offset,
                 cached=pulled.cached_msg_count,
                 locked=pulled.locked,
@@ -305,7 +304,7 @@ class Clients(Operations):
         ]
         queues += [
             AssignedQueue(
-                queue=attrs.evolve(queue, topic=unwrap(queue.topic)),
+                queue=queue,
                 committed=None,
                 cached=popped.wait_ack_count,
                 locked=None,
@@ -317,10 +316,10 @@ class Clients(Operations):
         return MemberDescription(
             group=group,
             properties=dict(sorted(info.properties.items())),
-            subscriptions=subscriptions(self._client, info.subscription_set),
+            subscriptions=subscriptions(info.subscription_set),
             queues=tuple(sorted(queues, key=lambda one: one.queue)),
             rates=tuple(
-                ConsumeRates._of(unwrap(topic), status) for topic, status in sorted(info.status_table.items())
+                ConsumeRates._of(topic, status) for topic, status in sorted(info.status_table.items())
             ),
             stack=info.jstack,
         )

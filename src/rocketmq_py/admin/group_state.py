@@ -85,7 +85,7 @@ async def consume_stats(
 ) -> ConsumeStats:
     """Return a group's offsets on a broker, in one topic or in all."""
     header = GetConsumeStatsRequest(consumer_group=group, topic=topic)
-    return ConsumeStats.decode((await call_broker(client, address, header)).body)
+    return await client.brokers.read(address, header, ConsumeStats.decode)
 
 
 async def unread_queues(client: ClientCore, topics: Iterable[str]) -> tuple[MessageQueue, ...]:
@@ -102,13 +102,13 @@ async def unread_queues(client: ClientCore, topics: Iterable[str]) -> tuple[Mess
 
 async def group_connections(client: ClientCore, address: str, group: str) -> ConsumerConnection | None:
     """Return the members of a group that are connected to a broker. None if there are none."""
+    header = GetConsumerConnectionListRequest(consumer_group=group)
     try:
-        answer = await call_broker(client, address, GetConsumerConnectionListRequest(consumer_group=group))
+        return await client.brokers.read(address, header, ConsumerConnection.decode)
     except BrokerError as error:
         if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
             return None
         raise
-    return ConsumerConnection.decode(answer.body)
 
 
 async def group_on_broker(client: ClientCore, address: str, group: str) -> GroupOnBroker:
@@ -150,15 +150,12 @@ async def committed_offset(
     return OffsetAnswer.from_fields(answer.fields).offset
 
 
-def lag_of(
-    client: ClientCore, stats: Iterable[ConsumeStats], members: Iterable[GroupMember]
-) -> tuple[TopicLag, ...]:
+def lag_of(stats: Iterable[ConsumeStats], members: Iterable[GroupMember]) -> tuple[TopicLag, ...]:
     """Return a group's lag by topic, with the member that each queue is assigned to."""
     owners = {queue: member.client_id for member in members for queue in member.queues or ()}
     topics: defaultdict[str, list[QueueLag]] = defaultdict(list)
     for one in stats:
-        for wire_queue, offset in one.offset_table.items():
-            queue = attrs.evolve(wire_queue, topic=client.namespace.unwrap_topic(wire_queue.topic))
+        for queue, offset in one.offset_table.items():
             lag = QueueLag(
                 queue=queue,
                 broker_offset=offset.broker_offset,
@@ -205,8 +202,8 @@ async def members_of(
             language=connection.language,
             version=version_name(connection.version),
             brokers=tuple(connected_to[client_id]),
-            subscriptions=None if info is None else subscriptions(client, info.subscription_set),
-            queues=None if info is None else _queues(client, info),
+            subscriptions=None if info is None else subscriptions(info.subscription_set),
+            queues=None if info is None else _queues(info),
             failure=infos.failures.get(client_id),
         )
         members.append(member)
@@ -218,17 +215,16 @@ async def running_info(
 ) -> ConsumerRunningInfo:
     """Return the running state of a member of a group, asked through the broker at ``address``."""
     header = GetConsumerRunningInfoRequest(consumer_group=group, client_id=client_id, jstack_enable=stack)
-    return ConsumerRunningInfo.decode((await call_broker(client, address, header)).body)
+    return await client.brokers.read(address, header, ConsumerRunningInfo.decode)
 
 
-def subscriptions(client: ClientCore, wire: Iterable[SubscriptionData]) -> tuple[Subscription, ...]:
-    """Return subscriptions with their topics' user-visible names, sorted, without the group's retry topic."""
-    unwrap = client.namespace.unwrap_topic
+def subscriptions(data: Iterable[SubscriptionData]) -> tuple[Subscription, ...]:
+    """Return subscriptions sorted by topic, without the group's retry topic."""
     return tuple(
         sorted(
             [
-                Subscription(topic=unwrap(one.topic), expression=one.sub_string, kind=one.expression_type)
-                for one in wire
+                Subscription(topic=one.topic, expression=one.sub_string, kind=one.expression_type)
+                for one in data
                 if not one.topic.startswith(RETRY_PREFIX)
             ],
             key=lambda subscription: subscription.topic,
@@ -259,9 +255,6 @@ def _normalized(subscription: Subscription) -> str:
     return " || ".join(tags)
 
 
-def _queues(client: ClientCore, info: ConsumerRunningInfo) -> tuple[MessageQueue, ...]:
-    unwrap = client.namespace.unwrap_topic
-    queues = [
-        attrs.evolve(queue, topic=unwrap(queue.topic)) for queue in (*info.queue_table, *info.pop_queue_table)
-    ]
+def _queues(info: ConsumerRunningInfo) -> tuple[MessageQueue, ...]:
+    queues = (*info.queue_table, *info.pop_queue_table)
     return tuple(sorted(queues, key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id)))

@@ -173,10 +173,10 @@ class Groups(Operations):
         refusals = {part: error for one in on_brokers.values() for part, error in one.refusals.items()}
         online = [one.connections for one in on_brokers.values() if one.connections]
         subscribed = {topic: data for one in online for topic, data in one.subscription_table.items()}
-        subscribed_to = subscriptions(client, subscribed.values())
+        subscribed_to = subscriptions(subscribed.values())
         stats = [one.stats for one in on_brokers.values() if one.stats is not None]
         if GROUP_RATE in refusals:
-            names = only or [client.namespace.unwrap_topic(topic) for topic in subscribed]
+            names = only or list(subscribed)
             if not names:
                 raise needs_topics(group, refusals[GROUP_RATE])
             offsets = await group_offsets(client, group, names)
@@ -193,7 +193,7 @@ class Groups(Operations):
         elif not failures and not any(one.is_known for one in on_brokers.values()):
             raise GroupNotFoundError(group, client.name_servers.addresses, client.namespace.name)
         members = await members_of(client, group, on_brokers)
-        lags = [one for one in lag_of(client, stats, members) if not only or one.topic in only]
+        lags = [one for one in lag_of(stats, members) if not only or one.topic in only]
         return GroupDescription(
             group=group,
             settings={name: settings_of_group(one.config) for name, one in on_brokers.items() if one.config},
@@ -448,7 +448,7 @@ def _summary(
         group=group,
         brokers=tuple(sorted(brokers)),
         members=len({one.client_id for each in online for one in each.connection_set}),
-        lag=sum(topic.lag for topic in lag_of(client, stats, ())),
+        lag=sum(topic.lag for topic in lag_of(stats, ())),
         rate=sum(one.consume_tps for one in stats),
         consume_type=online[0].consume_type if online else None,
         message_model=online[0].message_model if online else None,

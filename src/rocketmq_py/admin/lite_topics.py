@@ -60,7 +60,6 @@ class LiteTopics(Operations):
         results = await self._query(
             await self._select_brokers(), GetBrokerLiteInfoRequest(), BrokerLiteInfo.decode
         )
-        unwrap_topic, unwrap_group = self._client.namespace.unwrap_topic, self._client.namespace.unwrap_group
         found = {
             name: LiteBroker(
                 broker=name,
@@ -68,13 +67,8 @@ class LiteTopics(Operations):
                 subscriptions=info.lite_subscription_count,
                 popped=info.order_info_count,
                 clients=info.event_map_size,
-                expirations={
-                    unwrap_topic(topic): _minutes(info.topic_meta[topic]) for topic in sorted(info.topic_meta)
-                },
-                groups={
-                    unwrap_topic(topic): tuple(sorted(map(unwrap_group, info.group_meta[topic])))
-                    for topic in sorted(info.group_meta)
-                },
+                expirations={topic: _minutes(info.topic_meta[topic]) for topic in sorted(info.topic_meta)},
+                groups={topic: tuple(sorted(info.group_meta[topic])) for topic in sorted(info.group_meta)},
             )
             for name, info in results.values.items()
         }
@@ -90,8 +84,7 @@ class LiteTopics(Operations):
         """
         brokers = await self._brokers_of(check_topic(parent, "parent"))
         results = await self._query(brokers, GetParentTopicInfoRequest(topic=parent), ParentTopicInfo.decode)
-        unwrap = self._client.namespace.unwrap_group
-        groups = {unwrap(group) for info in results.values.values() for group in info.groups}
+        groups = {group for info in results.values.values() for group in info.groups}
         expirations = [info.ttl for info in results.values.values()]
         return ParentTopic(
             topic=parent,
@@ -109,7 +102,7 @@ class LiteTopics(Operations):
         header = GetLiteTopicInfoRequest(parent_topic=parent, lite_topic=check_lite_topic(lite_topic))
         brokers = await self._brokers_of(check_topic(parent, "parent"))
         results = await self._query(brokers, header, LiteTopicInfo.decode)
-        found = {name: self._offsets(info) for name, info in results.values.items()}
+        found = {name: _offsets(info) for name, info in results.values.items()}
         return LiteTopic(parent=parent, lite_topic=lite_topic, brokers=found, failures=results.failures)
 
     async def describe_client(
@@ -186,7 +179,7 @@ class LiteTopics(Operations):
         parents = [info.parent_topic for info in results.values.values()]
         return LiteLagReport(
             group=group,
-            parent=self._client.namespace.unwrap_topic(parents[0]) if parents else "",
+            parent=parents[0] if parents else "",
             lag=sum(max(info.total_lag_count, 0) for info in results.values.values()),
             largest=tuple(sorted(lags, key=lambda one: -one.lag)[:count]),
             failures=results.failures,
@@ -230,7 +223,7 @@ class LiteTopics(Operations):
         """Send a request to each broker. If none of them answers, raise as ``require_all`` does."""
 
         async def query(name: str) -> Value:
-            return decode((await self._call(brokers[name], header)).body)
+            return await self._client.brokers.read(master_address(brokers[name]), header, decode)
 
         results = await query_each(brokers, query)
         if not results.values:
@@ -240,18 +233,18 @@ class LiteTopics(Operations):
     def _call(self, broker: BrokerData, header: Request) -> Awaitable[Command]:
         return call_broker(self._client, master_address(broker), header)
 
-    def _offsets(self, info: LiteTopicInfo) -> LiteTopicOffsets:
-        subscribers: dict[str, tuple[str, ...]] = {}
-        for one in sorted(info.subscriber, key=lambda one: (one.group, one.client_id)):
-            group = self._client.namespace.unwrap_group(one.group)
-            subscribers[group] = (*subscribers.get(group, ()), one.client_id)
-        return LiteTopicOffsets(
-            min_offset=info.topic_offset.min_offset,
-            max_offset=info.topic_offset.max_offset,
-            last_message_ms=_time(info.topic_offset.last_update_timestamp),
-            is_home=info.sharding_to_broker,
-            subscribers=subscribers,
-        )
+
+def _offsets(info: LiteTopicInfo) -> LiteTopicOffsets:
+    subscribers: dict[str, tuple[str, ...]] = {}
+    for one in sorted(info.subscriber, key=lambda one: (one.group, one.client_id)):
+        subscribers[one.group] = (*subscribers.get(one.group, ()), one.client_id)
+    return LiteTopicOffsets(
+        min_offset=info.topic_offset.min_offset,
+        max_offset=info.topic_offset.max_offset,
+        last_message_ms=_time(info.topic_offset.last_update_timestamp),
+        is_home=info.sharding_to_broker,
+        subscribers=subscribers,
+    )
 
 
 def _minutes(expiration: int) -> int | None:

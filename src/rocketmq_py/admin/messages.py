@@ -234,10 +234,8 @@ class Messages(Operations):
         header = QueryTopicConsumeByWhoRequest(topic=topic)
 
         async def query(broker_name: str) -> Sequence[str]:
-            answer = await call_broker(client, any_address(brokers[broker_name]), header)
-            return [
-                client.namespace.unwrap_group(group) for group in GroupList.decode(answer.body).group_list
-            ]
+            address = any_address(brokers[broker_name])
+            return (await client.brokers.read(address, header, GroupList.decode)).group_list
 
         names = [broker.broker_name for broker in route.broker_datas]
         return await query_each([name for name in names if name in brokers], query)
@@ -256,10 +254,8 @@ class Messages(Operations):
 
     async def _offset(self, group: str, message: ReceivedMessage, broker: BrokerData) -> int | None:
         """Return the group's offset in the message's queue, None if it has none."""
-        client = self._client
-        stats = await consume_stats(client, any_address(broker), group, message.topic)
-        queue = attrs.evolve(message.queue, topic=client.namespace.wrap_topic(message.topic))
-        progress = stats.offset_table.get(queue)
+        stats = await consume_stats(self._client, any_address(broker), group, message.topic)
+        progress = stats.offset_table.get(message.queue)
         return None if progress is None else progress.consumer_offset
 
     def _track(
@@ -292,8 +288,7 @@ class Messages(Operations):
             return TrackType.CONSUME_BROADCASTING
         if not is_past:
             return TrackType.NOT_CONSUME_YET
-        topic = self._client.namespace.wrap_topic(message.topic)
-        subscription = connection.subscription_table.get(topic)
+        subscription = connection.subscription_table.get(message.topic)
         if subscription is not None and not matches(subscription, message.encoded_properties):
             return TrackType.CONSUMED_BUT_FILTERED
         return TrackType.CONSUMED

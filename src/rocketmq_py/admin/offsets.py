@@ -169,8 +169,7 @@ class Offsets(Operations):
 
         async def query(name: str) -> frozenset[str]:
             table = (await consume_stats(client, any_address(brokers[name]), group)).offset_table
-            names = {queue.topic for queue in table if not queue.topic.startswith(RETRY_PREFIX)}
-            return frozenset(map(client.namespace.unwrap_topic, names))
+            return frozenset([queue.topic for queue in table if not queue.topic.startswith(RETRY_PREFIX)])
 
         return await query_each(brokers, query)
 

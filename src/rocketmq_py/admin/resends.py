@@ -13,7 +13,7 @@ from typing import Final
 from rocketmq_py.admin.fan_out import PartialResults, query_each
 from rocketmq_py.admin.group_state import group_connections
 from rocketmq_py.admin.message_values import DeadLetter
-from rocketmq_py.admin.operations import any_address, call_broker
+from rocketmq_py.admin.operations import any_address
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.features import SEVERAL_MESSAGES_WITH_TLS
 from rocketmq_py.consumer.read.message_queries import MAX_WITH_UNIQUE_ID, look_up_unique_id
@@ -238,8 +238,10 @@ class Resender:
         client = self._client
         address = client.routes.broker_address(queue.broker_name)
         position = OffsetMessageId.parse(answer.msg_id).commit_log_offset
-        stored = await call_broker(client, address, ViewMessageRequest(offset=position, topic=queue.topic))
-        for message in client.namespace.unwrap_messages(decode_messages(stored.body, queue.broker_name)):
+        header = ViewMessageRequest(offset=position, topic=queue.topic)
+        for message in await client.brokers.read(
+            address, header, lambda data: decode_messages(data, queue.broker_name)
+        ):
             if message.topic.startswith(DEAD_LETTER_PREFIX):
                 raise UnsupportedByBrokerError(
                     f"broker {queue.broker_name} moved dead letter {letter.message.message_id} of group "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
@@ -37,6 +37,9 @@ from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.reachability import RECHECK_SECONDS
 
+if TYPE_CHECKING:
+    from rocketmq_py.protocol.stored_message import DecodedMessages
+
 REPEATABLE: Final = frozenset(
     [code for code in RequestCode if code.name.startswith(("GET_", "QUERY_", "SEARCH_", "VIEW_"))]
     + [
@@ -50,6 +53,8 @@ REPEATABLE: Final = frozenset(
     ]
 )
 """Requests that may be executed twice: they read, or have the same effect again."""
+
+Result = TypeVar("Result")
 
 _ANSWERED_BY_ALL: Final = headers.GetBrokerRuntimeInfoRequest()
 """A request that brokers of each version answer. Proxies refuse it."""
@@ -107,6 +112,18 @@ class BrokerCalls:
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(answer.code, answer.remark, address)
         return answer
+
+    async def read(
+        self, address: str, header: Request, decode: Callable[[bytes], Result], body: Body | bytes = b""
+    ) -> Result:
+        """Send a request as :meth:`call`. Return the decoded body of the answer, with the user's names."""
+        return self._namespace.unwrap(decode((await self.call(address, header, body)).body))
+
+    def messages(self, data: bytes, broker_name: str) -> DecodedMessages:
+        """Return the messages in the body of an answer, as many as the budget of a pull allows."""
+        from rocketmq_py.protocol.stored_message import decode_within_budget  # not for clients that only send
+
+        return self._namespace.unwrap(decode_within_budget(data, broker_name))
 
     async def call_over(
         self, connection: Connection, header: Request, body: Body | bytes = b"", *, timeout: float

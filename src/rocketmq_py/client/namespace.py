@@ -11,7 +11,7 @@ import attrs
 import msgspec
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import (
     DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
@@ -36,9 +36,18 @@ _INSTANCE = re.compile(r"(MQ_INST_\w+_\w+)\.", re.ASCII)
 _NAMESPACED_HOST = re.compile(r"rocketmq-[^.]+\..*\.tencenttdmq\.com:", re.IGNORECASE)
 """The hosts of a managed service whose instances have namespaces that the host does not contain."""
 
-_TOPIC_ATTRIBUTES = frozenset({"topic", "origin_topic", "parent_topic"})
-_GROUP_ATTRIBUTES = frozenset({"group", "group_name", "consumer_group", "producer_group"})
-"""The attributes of headers and bodies that are names of topics, and of groups."""
+_TOPIC_ATTRIBUTES = frozenset(
+    {"topic", "origin_topic", "parent_topic", "subscription_table", "status_table", "topic_meta"}
+)
+_GROUP_ATTRIBUTES = frozenset(
+    {"group", "group_name", "consumer_group", "producer_group", "group_list", "groups"}
+)
+_GROUPS_BY_TOPIC = frozenset({"group_meta"})
+"""The attributes of headers, bodies, queues and messages that hold names of topics, names of groups, or both.
+
+Each holds a name, a tuple of names, or a table by name. Tables of all topics or groups of a broker are not
+among them, because names in such a table may differ in nothing but the namespace.
+"""
 
 _Value = TypeVar("_Value")
 _Rename = Callable[[str], str]
@@ -143,12 +152,6 @@ class Namespace:
         kind, rest = _split(topic)
         return kind + rest.removeprefix(self._prefix)
 
-    def unwrap_messages(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Return messages from a broker with the user's names of their topics."""
-        if not self._prefix:
-            return messages
-        return [attrs.evolve(message, topic=self.unwrap_topic(message.topic)) for message in messages]
-
     def wrap_group(self, group: str) -> str:
         """Return the name of a group on the wire. Raises ConfigurationError if that is too long."""
         return group if self.has_group(group) else check_group(self._prefix + group)
@@ -186,35 +189,61 @@ class Namespace:
         return self.unwrap_topic(name.removeprefix(prefix)) if name.startswith(prefix) else name
 
     def wrap(self, value: _Value) -> _Value:
-        """Return the header or body of a request with the names on the wire."""
+        """Return a header or body with the names on the wire."""
         return _renamed(value, self.wrap_topic, self.wrap_group) if self._prefix else value
+
+    def unwrap(self, value: _Value) -> _Value:
+        """Return a header, a body or messages from a broker with the user's names.
+
+        Names of another namespace are not changed, nor are properties of messages, as in Java.
+        """
+        return _renamed(value, self.unwrap_topic, self.unwrap_group) if self._prefix else value
 
 
 def _renamed(value: Any, topic: _Rename, group: _Rename) -> Any:
-    """Return a header or body, or a value in one, with other names of topics and groups."""
-    if isinstance(value, tuple):
-        return tuple([_renamed(item, topic, group) for item in value])
-    if not isinstance(value, msgspec.Struct):
-        return value
+    """Return a header, a body or messages, or a value in one, with other names of topics and groups."""
+    if isinstance(value, list | tuple):
+        return type(value)([_renamed(item, topic, group) for item in value])
+    if isinstance(value, dict):
+        return {_renamed(key, topic, group): _renamed(item, topic, group) for key, item in value.items()}
     changes = {}
-    for attribute in _attributes_of(type(value)):
-        member = getattr(value, attribute)
+    kind: type[object] = type(value)
+    for attribute in _attributes_of(kind):  # type: ignore[arg-type]  # mypy does not see that types are hashable
+        member = _renamed(getattr(value, attribute), topic, group)
         if attribute in _TOPIC_ATTRIBUTES:
-            changes[attribute] = member and topic(member)
+            member = _each(member, topic)
         elif attribute in _GROUP_ATTRIBUTES:
-            changes[attribute] = member and group(member)
-        else:
-            changes[attribute] = _renamed(member, topic, group)
-    return msgspec.structs.replace(value, **changes)
+            member = _each(member, group)
+        elif attribute in _GROUPS_BY_TOPIC:
+            member = {topic(name): _each(groups, group) for name, groups in member.items()}
+        changes[attribute] = member
+    if not changes:
+        return value
+    replace = msgspec.structs.replace if issubclass(kind, msgspec.Struct) else attrs.evolve
+    return replace(value, **changes)
+
+
+def _each(names: Any, rename: _Rename) -> Any:
+    """Return a name, a tuple of names, or a table by names with other names. None and empty ones stay."""
+    if not names:
+        return names
+    if isinstance(names, str):
+        return rename(names)
+    if isinstance(names, dict):
+        return {rename(name): value for name, value in names.items()}
+    return tuple(map(rename, names))
 
 
 @functools.cache
-def _attributes_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Return the attributes of a type in which there may be names. In headers, these are the names."""
-    names = kind.__struct_fields__
-    if issubclass(kind, Header):
-        return tuple([name for name in names if name in _TOPIC_ATTRIBUTES | _GROUP_ATTRIBUTES])
-    return names
+def _attributes_of(kind: type[object]) -> tuple[str, ...]:
+    """Return the attributes of a type in which there may be names. Simple values have none."""
+    if issubclass(kind, msgspec.Struct):
+        attributes = kind.__struct_fields__
+    else:
+        attributes = tuple([field.name for field in attrs.fields(kind)]) if attrs.has(kind) else ()
+    if issubclass(kind, Header | MessageQueue | ReceivedMessage):  # nothing in their attributes has names
+        return tuple([name for name in attributes if name in _TOPIC_ATTRIBUTES | _GROUP_ATTRIBUTES])
+    return attributes
 
 
 def _split(topic: str) -> tuple[str, str]:

@@ -121,7 +121,7 @@ class TransactionChecker:
         """Accept a check. Return False if it is for another group, so that other producers get it."""
         header = CheckTransactionStateRequest.from_fields(request.fields)
         broker_name = header.broker_name or self._broker_name(connection.address)
-        messages = self._client.namespace.unwrap_messages(decode_messages(request.body, broker_name))
+        messages = self._client.namespace.unwrap(decode_messages(request.body, broker_name))
         if not messages or messages[0].properties.get(PRODUCER_GROUP) != self._group:
             return False
         message = messages[0]

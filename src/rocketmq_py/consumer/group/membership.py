@@ -177,8 +177,7 @@ class _SubscriptionComparison:
         try:
             address = self._client.routes.broker_address(broker_name)
             header = GetConsumerConnectionListRequest(consumer_group=self._group)
-            answer = await self._client.brokers.call(address, header)
-            connection = ConsumerConnection.decode(answer.body)
+            connection = await self._client.brokers.read(address, header, ConsumerConnection.decode)
         except RocketMQError as error:
             logger.debug(
                 "could not query the subscriptions of a group: group=%s broker=%s error=%s",
@@ -205,8 +204,7 @@ class _SubscriptionComparison:
         """Yield the differences between this member and the broker's answer. Ignores retry topics."""
         if connection.message_model not in (None, own.message_model):
             yield f"this member is {own.message_model}, another member is {connection.message_model}"
-        unwrap = self._client.namespace.unwrap_topic
-        others = {unwrap(topic): their for topic, their in connection.subscription_table.items()}
+        others = connection.subscription_table
         mine = {subscription.topic: subscription for subscription in own.subscription_data_set}
         for topic in sorted({*others, *mine}):
             if topic.startswith(RETRY_PREFIX):

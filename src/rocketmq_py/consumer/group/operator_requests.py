@@ -207,7 +207,7 @@ class OperatorRequests:
         if header.consumer_group != self._wire_group or self._handler is None:
             return False
         namespace = self._client.namespace
-        (message,) = namespace.unwrap_messages(
+        (message,) = namespace.unwrap(
             decode_messages(request.body, header.source_broker_name or header.broker_name or "")
         )
         original = message.properties.get(RETRY_TOPIC)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rocketmq_py.client.core import ClientCore
-from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.lite.subscriber import LiteSubscriber, check_version, run_for_each
 from rocketmq_py.consumer.pop.messages import MESSAGE_FIELDS, PoppedMessage
@@ -18,7 +17,6 @@ from rocketmq_py.protocol.bodies import ALL_QUEUES
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import ReceiptHandle, TopicKind
 from rocketmq_py.protocol.headers import PopLiteMessageAnswer, PopLiteMessageRequest
-from rocketmq_py.protocol.stored_message import decode_within_budget
 from rocketmq_py.remoting import Connection
 
 
@@ -60,7 +58,7 @@ class LiteRequests(PopRequests):
         answer = await self._client.brokers.call_over(connection, header, timeout=self._answer_timeout(hold))
         if not await self._has_messages(answer, connection, hold):
             return []
-        return read_popped_lite(answer, broker_name, self._client.namespace)
+        return read_popped_lite(answer, self._client.brokers.messages(answer.body, broker_name).messages)
 
     async def acknowledge(self, broker_name: str, messages: Sequence[PoppedMessage]) -> None:
         """Acknowledge messages of one broker, at once but each in its own request, as brokers require.
@@ -90,8 +88,8 @@ class LiteRequests(PopRequests):
         return {**super()._delivery_fields(message), "lite_topic": message.lite_topic}
 
 
-def read_popped_lite(answer: Command, broker_name: str, namespace: Namespace) -> list[PoppedMessage]:
-    """Return the messages in the answer to a pop of lite topics.
+def read_popped_lite(answer: Command, messages: Sequence[ReceivedMessage]) -> list[PoppedMessage]:
+    """Return the messages in the answer to a pop of lite topics, with their receipts.
 
     Java: ``MQClientAPIImpl.processPopLiteResponse``.
 
@@ -99,7 +97,6 @@ def read_popped_lite(answer: Command, broker_name: str, namespace: Namespace) ->
         ProtocolError: the answer is malformed, or a message lacks its lite topic or its offset there.
     """
     header = PopLiteMessageAnswer.from_fields(answer.fields)
-    messages = namespace.unwrap_messages(decode_within_budget(answer.body, broker_name).messages)
     # An entry is a number, or ends with one: "0 qo0%120 3".
     counts = [entry.rpartition(" ")[2] for entry in (header.order_count_info or "").split(";")]
     if len(counts) != len(messages):

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import ReceivedMessage
@@ -15,7 +14,6 @@ from rocketmq_py.protocol.bodies import BatchAck, SubscriptionData, ack_bits
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import PoppedOffsets, ReceiptHandle, TopicKind
 from rocketmq_py.protocol.headers import ChangeInvisibleTimeAnswer, PopMessageAnswer
-from rocketmq_py.protocol.stored_message import decode_within_budget
 from rocketmq_py.protocol.subscription import matches
 
 
@@ -43,8 +41,10 @@ MESSAGE_FIELDS = tuple(field.name for field in attrs.fields(ReceivedMessage))
 """The fields of a received message, from which a popped one is made."""
 
 
-def read_popped(answer: Command, broker_name: str, namespace: Namespace, topic: str) -> list[PoppedMessage]:
-    """Return the messages in the answer to a pop. Java: ``MQClientAPIImpl.processPopResponse``.
+def read_popped(answer: Command, messages: Iterable[ReceivedMessage], topic: str) -> list[PoppedMessage]:
+    """Return the messages in the answer to a pop, with their receipts.
+
+    Java: ``MQClientAPIImpl.processPopResponse``.
 
     Messages of the retry topic get the topic that was popped. Brokers from 5.1.0 on do so themselves.
 
@@ -54,7 +54,7 @@ def read_popped(answer: Command, broker_name: str, namespace: Namespace, topic: 
     header = PopMessageAnswer.from_fields(answer.fields)
     offsets = PoppedOffsets.parse(header.start_offset_info, order_count_info=header.order_count_info)
     popped = []
-    for message in namespace.unwrap_messages(decode_within_budget(answer.body, broker_name).messages):
+    for message in messages:
         kind = TopicKind.NORMAL if message.topic == topic else TopicKind.of(message.topic)
         queue = (kind, message.queue_id)
         values = {name: getattr(message, name) for name in MESSAGE_FIELDS} | {"topic": topic}

@@ -213,7 +213,8 @@ class PopRequests:
             raise
         if not await self._has_messages(answer, connection, hold):
             return []
-        return read_popped(answer, broker_name, self._client.namespace, spec.subscription.topic)
+        messages = self._client.brokers.messages(answer.body, broker_name).messages
+        return read_popped(answer, messages, spec.subscription.topic)
 
     async def pop_or_release(
         self, broker_name: str, spec: PopSpec, *, hold: float, queue_id: int = ALL_QUEUES

@@ -18,7 +18,6 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageAnswer, PullMessageRequest
-from rocketmq_py.protocol.stored_message import decode_within_budget
 from rocketmq_py.protocol.subscription import matches
 from rocketmq_py.queues import is_logical_broker_name
 from rocketmq_py.remoting.answer_errors import broker_error
@@ -288,8 +287,8 @@ class QueuePuller:
         messages: list[ReceivedMessage] = []
         next_offset = response.next_offset
         if response.status is PullStatus.FOUND:
-            answer = decode_within_budget(response.body, self.queue.broker_name)
-            messages = self.namespace.unwrap_messages(answer.messages)
+            answer = self._client.brokers.messages(response.body, self.queue.broker_name)
+            messages = answer.messages
             if answer.continue_at is not None:  # the next pull returns the rest
                 next_offset = answer.continue_at + response.offset_delta
             if delta := response.offset_delta:

@@ -89,12 +89,12 @@ async def _view(
     """Return the message at the position of an id in a broker's commit log, or None."""
     header = ViewMessageRequest(offset=message_id.commit_log_offset, topic=topic)
     try:
-        answer = await client.brokers.call(address, header)
+        messages = await client.brokers.read(address, header, lambda data: decode_messages(data, broker_name))
     except BrokerError as error:
         if (error.remark or "").startswith(NO_MESSAGE_REMARK):
             return None
         raise
-    for message in client.namespace.unwrap_messages(decode_messages(answer.body, broker_name)):
+    for message in messages:
         if message.commit_log_offset == message_id.commit_log_offset:
             return message
     return None
@@ -189,9 +189,8 @@ async def _query(
 async def _ask(client: ClientCore, broker_name: str, header: QueryMessageRequest) -> list[ReceivedMessage]:
     address = client.routes.broker_address(broker_name, any_id=True)
     try:
-        answer = await client.brokers.call(address, header)
+        return await client.brokers.read(address, header, lambda data: decode_messages(data, broker_name))
     except BrokerError as error:
         if error.code == ResponseCode.QUERY_NOT_FOUND:
             return []
         raise
-    return client.namespace.unwrap_messages(decode_messages(answer.body, broker_name))
