@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
@@ -105,7 +105,11 @@ async def test_the_clients_own_messages_go_to_the_next_broker_if_one_is_gone(
         cluster.brokers["broker-a"].stop()
         queues = [MessageQueue("T", name, 0) for name in cluster.brokers]
         asked = len(cluster.name_server.requests)
-        await core_of(client).brokers.send_to_first(queues, lambda queue: {"b": queue.topic, "e": "0"}, b"x")
+
+        def fields(queue: MessageQueue, system_properties: Mapping[str, str]) -> dict[str, str]:
+            return {"b": queue.topic, "e": "0", **system_properties}
+
+        await core_of(client).brokers.send_to_first(queues, fields, b"x", {})
         (sent,) = cluster.brokers["broker-b"].asked(RequestCode.SEND_MESSAGE_V2)
         assert sent.body == b"x"
         await trio.sleep(1)

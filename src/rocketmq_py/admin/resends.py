@@ -195,7 +195,7 @@ class Resender:
             system_flag = COMPRESSED_FLAG | CompressionType.ZLIB << COMPRESSION_TYPE_SHIFT
         system_properties = {ORIGIN_MESSAGE_ID: letter.origin_message_id or message.offset_message_id}
         if not self._to_topic:
-            system_properties[RETRY_TOPIC] = client.namespace.wrap_topic(origin)
+            system_properties[RETRY_TOPIC] = origin
         fields = partial(
             send_fields,
             copy,
@@ -204,9 +204,10 @@ class Resender:
             born_time_ms=client.now_ms(),
             system_flag=system_flag,
             max_reconsume_times=None if self._to_topic else MAX_FAILURES,
-            system_properties=system_properties,
         )
-        queue, answer = await client.brokers.send_to_first(await self._queues(letter, copy), fields, data)
+        queue, answer = await client.brokers.send_to_first(
+            await self._queues(letter, copy), fields, data, system_properties
+        )
         if not self._to_topic:
             await self._check_stored(letter, queue, SendMessageAnswer.from_fields(answer.fields))
         return copy.topic

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import attrs
 import trio
 
 from rocketmq_py.address import vip_address
@@ -26,6 +25,7 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import DEFAULT_TOPIC
+from rocketmq_py.property_names import RETRY_TOPIC
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ConsumerList, LockedQueues, QueueLock
 from rocketmq_py.protocol.bodies.base import Body
@@ -353,7 +353,11 @@ class BrokerCalls:
         return answer
 
     async def send_to_first(
-        self, queues: Iterable[MessageQueue], fields: Callable[[MessageQueue], Mapping[str, str]], body: bytes
+        self,
+        queues: Iterable[MessageQueue],
+        fields: Callable[..., Mapping[str, str]],
+        body: bytes,
+        system_properties: Mapping[str, str],
     ) -> tuple[MessageQueue, Command]:
         """Send one of the client's own messages to the first of ``queues`` whose broker stores it.
 
@@ -363,17 +367,23 @@ class BrokerCalls:
 
         Args:
             queues: the candidates. Each gets one attempt, first those whose brokers can be reached.
-            fields: returns the ext fields for a queue with the topic's name on the wire; see :meth:`send`.
+            fields: ``send_request.send_fields`` with all of its arguments but the queue and the system
+                properties. The producer group must have its name on the wire, because RocketMQ's own are
+                shared by all namespaces.
             body: the body.
+            system_properties: RocketMQ's own properties.
 
         Returns the queue and the answer. Raises the error of the last attempt, or NoQueueError if ``queues``
         is empty.
         """
+        properties = dict(system_properties)
+        if RETRY_TOPIC in properties:
+            properties[RETRY_TOPIC] = self._namespace.wrap_topic(properties[RETRY_TOPIC])
         error: RocketMQError = NoQueueError("there is no queue to send the message to")
         for queue in sorted(queues, key=lambda queue: self.is_unreachable(queue.broker_name)):
-            on_wire = attrs.evolve(queue, topic=self._namespace.wrap_topic(queue.topic))
+            on_wire = self._namespace.wrap(queue)
             try:
-                answer = await self.send(queue, fields(on_wire), body)
+                answer = await self.send(queue, fields(on_wire, system_properties=properties), body)
             except RocketMQError as failure:
                 if failure.invalidates_route:
                     self._routes.invalidate(queue.topic)

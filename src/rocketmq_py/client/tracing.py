@@ -190,9 +190,8 @@ class TraceDispatcher:
             producer_group=self._producer_group,
             unique_id=client.unique_ids.next(),
             born_time_ms=client.now_ms(),
-            system_properties=self._system_properties,
         )
         first = queues[next(self._counter) % len(queues)]
         on_other_brokers = [queue for queue in queues if queue.broker_name != first.broker_name]
         second = client.rng.choice(on_other_brokers or queues)
-        await client.brokers.send_to_first([first, second], fields, message.body)
+        await client.brokers.send_to_first([first, second], fields, message.body, self._system_properties)

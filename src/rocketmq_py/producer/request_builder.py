@@ -20,7 +20,7 @@ from rocketmq_py.producer.final_message import final
 from rocketmq_py.producer.hooks import SendContext
 from rocketmq_py.producer.send import Send
 from rocketmq_py.producer.settings import ProducerSettings
-from rocketmq_py.property_names import INSTANCE_ID, START_DELIVER_TIME
+from rocketmq_py.property_names import INSTANCE_ID, PRODUCER_GROUP, START_DELIVER_TIME
 from rocketmq_py.protocol.send_request import (
     SendRequestBuilder,
     batch_properties,
@@ -103,6 +103,7 @@ class RequestBuilder:
         message, queue = final(message, queue, config.max_message_size)
         if needs is TRANSACTIONS:
             _check_half(message)
+            system_properties = {**system_properties, PRODUCER_GROUP: self._group}
         if timeout is not None:
             timeout = check_timeout(timeout)
         if self._namespace:

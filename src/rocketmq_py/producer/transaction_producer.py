@@ -34,7 +34,7 @@ from rocketmq_py.producer.transaction_values import (
     TransactionStatistics,
     half_of,
 )
-from rocketmq_py.property_names import CHECK_IMMUNITY_SECONDS, PRODUCER_GROUP, TRANSACTION_PREPARED
+from rocketmq_py.property_names import CHECK_IMMUNITY_SECONDS, TRANSACTION_PREPARED
 from rocketmq_py.protocol.stored_message import TRANSACTION_PREPARED_FLAG
 
 logger: Final = LibraryLogger("rocketmq_py.producer")
@@ -290,10 +290,7 @@ class TransactionProducer(Producer):
         return Transaction(message, result, HalfMessage.sent(message, result))
 
     def _half_properties(self, check_immunity: Duration | None) -> dict[str, str]:
-        properties = {
-            TRANSACTION_PREPARED: "true",
-            PRODUCER_GROUP: self._client.namespace.wrap_group(self._settings.group),
-        }
+        properties = {TRANSACTION_PREPARED: "true"}
         if check_immunity is not None:
             if not 0 < (number := check_number(seconds(check_immunity), "check_immunity")) < math.inf:
                 raise InvalidMessageError(

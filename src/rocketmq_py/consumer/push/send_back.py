@@ -15,7 +15,7 @@ from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
-from rocketmq_py.message import MAX_DELAY_LEVEL, Message, MessageQueue, ReceivedMessage
+from rocketmq_py.message import MAX_DELAY_LEVEL, Message, ReceivedMessage
 from rocketmq_py.names import retry_topic
 from rocketmq_py.property_names import (
     DEAD_LETTER_REASON,
@@ -131,12 +131,12 @@ class SendBack:
         queue_by_broker = {queue.broker_name: queue for queue in queues}
         own = queue_by_broker.pop(message.broker_name, None)
         candidates = [*queue_by_broker.values(), *([own] if own is not None else [])]
-        fields, body = self._copy(message, route.topic, delay_level, reason)
-        await self._client.brokers.send_to_first(candidates, fields, body)
+        fields, body = self._copy(message, route.topic, delay_level)
+        await self._client.brokers.send_to_first(candidates, fields, body, _properties(message, reason))
 
     def _copy(
-        self, message: ReceivedMessage, topic: str, delay_level: int, reason: str
-    ) -> tuple[Callable[[MessageQueue], dict[str, str]], bytes]:
+        self, message: ReceivedMessage, topic: str, delay_level: int
+    ) -> tuple[Callable[..., dict[str, str]], bytes]:
         """Return a function that makes the ext fields of a copy for a queue, and the body of the copy."""
         body, system_flag = message.body, message.system_flag & (COMPRESSED_FLAG | COMPRESSION_TYPE_MASK)
         if message.corruption is None and len(body) >= COMPRESS_OVER:
@@ -149,11 +149,6 @@ class SendBack:
             delay_level, failures = 0, limit + 1
         elif not delay_level:
             delay_level = min(FIRST_DELAY_LEVEL + message.reconsume_times, MAX_DELAY_LEVEL)
-        properties = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
-        properties.setdefault(ORIGIN_MESSAGE_ID, message.message_id)
-        if reason:
-            properties[DEAD_LETTER_REASON] = _printable(reason)[:MAX_REASON]
-        properties[RETRY_TOPIC] = self._client.namespace.wrap_topic(message.topic)
         fields = partial(
             send_fields,
             Message(topic, message.body, flag=message.flag, delay_level=delay_level),
@@ -163,7 +158,6 @@ class SendBack:
             system_flag=system_flag,
             reconsume_times=failures,
             max_reconsume_times=limit,
-            system_properties=properties,
         )
         return fields, body
 
@@ -220,6 +214,16 @@ class DroppedMessages:
             "message dropped: group=%s topic=%s message=%s: broadcasting groups have no dead letters: %s",
             self._group, message.topic, message.message_id, dead_letter.reason,
         )  # fmt: skip
+
+
+def _properties(message: ReceivedMessage, reason: str) -> dict[str, str]:
+    """Return the properties of a copy."""
+    properties = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
+    properties.setdefault(ORIGIN_MESSAGE_ID, message.message_id)
+    if reason:
+        properties[DEAD_LETTER_REASON] = _printable(reason)[:MAX_REASON]
+    properties[RETRY_TOPIC] = message.topic
+    return properties
 
 
 def _printable(text: str) -> str:
