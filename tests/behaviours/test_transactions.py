@@ -10,10 +10,10 @@ import trio
 
 from rocketmq_py import Client, Message, ReceivedMessage, TransactionState
 from rocketmq_py.client import core_of
-from rocketmq_py.codes import RequestCode
 from rocketmq_py.hooks import EndTransactionContext, ProducerHook
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import CheckTransactionStateRequest
 from rocketmq_py.remoting import Connection
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, read_all
@@ -233,10 +233,11 @@ class Questions:
 
     def __init__(self, client: Client) -> None:
         self.ids: list[str] = []
-        core_of(client).add_request_handler(RequestCode.CHECK_TRANSACTION_STATE, self._take)
+        core_of(client).add_request_handler(CheckTransactionStateRequest, self._take)
 
-    def _take(self, _: Connection, request: Command) -> bool:
-        self.ids.append(request.fields["msgId"])
+    def _take(self, _: Connection, __: Command, header: CheckTransactionStateRequest) -> bool:
+        assert header.msg_id is not None
+        self.ids.append(header.msg_id)
         return False
 
 

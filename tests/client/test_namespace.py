@@ -197,6 +197,14 @@ def test_every_name_in_an_answer_is_unwrapped() -> None:
     assert Namespace().unwrap(info) is info
 
 
+def test_names_with_and_without_the_namespace_are_the_same() -> None:
+    namespace = Namespace("ns")
+    assert namespace.same_topic("%RETRY%G", "%RETRY%ns%G")
+    assert namespace.same_group("ns%G", "G")
+    assert not namespace.same_topic("T", "other%T")
+    assert not namespace.same_group("G", "other%G")
+
+
 def test_messages_have_the_users_topic_and_the_properties_that_the_broker_stored() -> None:
     stored = received(0, topic="ns%T", RETRY_TOPIC="ns%T")
     (message,) = Namespace("ns").unwrap([stored])

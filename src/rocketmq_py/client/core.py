@@ -6,7 +6,7 @@ import ipaddress
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Final, TypeAlias, Unpack
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, Unpack
 
 from rocketmq_py.client.broker_calls import BrokerCalls
 from rocketmq_py.client.discovery import Discovery
@@ -28,23 +28,33 @@ from rocketmq_py.client.settings import (
     zone_of,
 )
 from rocketmq_py.client.unused_connections import UnusedConnections
-from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.codes import ResponseCode
 from rocketmq_py.environment import current_environment, wall_clock_ms
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers.base import Request
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.queues import is_logical_broker_name
 from rocketmq_py.remoting import Connection, ConnectionPool, RpcHook, RpcHooks
+
+HeaderT = TypeVar("HeaderT", bound=Request)
+Result = TypeVar("Result")
 
 MAX_BUFFERED: Final = 4 * 1024 * 1024
 """Bytes in the buffer of a connection above which senders wait."""
 NAME_SERVER_REFRESH_SECONDS: Final = 120.0
 """Seconds between two requests to the URL for name servers, and between two lookups of their host names."""
 
-RequestHandler: TypeAlias = Callable[[Connection, Command], bool]
-"""Takes a request of a broker, answers it now or later, and returns True. Returns False if the request is for
-another handler. Must not block."""
+RequestHandler: TypeAlias = Callable[[Connection, Command, HeaderT], bool]
+"""Takes a request of a broker and its header, answers it now or later, and returns True. Returns False if the
+request is for another handler. Must not block."""
+
+
+class _Body(Protocol):
+    """The body of an answer."""
+
+    def encode(self) -> bytes: ...
 
 
 class ClientCore(Lifespan):
@@ -114,9 +124,8 @@ class ClientCore(Lifespan):
         self.rpc_hooks: RpcHooks = RpcHooks()
         self._on_route: list[Callable[[Route], None]] = []
         self._on_members_changed: dict[str, Callable[[], None]] = {}
-        self._request_handlers: dict[int, list[RequestHandler]] = {
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: [self._members_changed],
-        }
+        self._request_handlers: dict[int, list[tuple[type[Request], RequestHandler[Any]]]] = {}
+        self.add_request_handler(headers.NotifyConsumerIdsChangedRequest, self._members_changed)
 
     @property
     def _name(self) -> str:
@@ -236,19 +245,31 @@ class ClientCore(Lifespan):
 
     def watch_members(self, group: str, changed: Callable[[], None] | None) -> None:
         """Call ``changed`` when a broker reports a change of the group's members. None ends this."""
+        group = self.namespace.unwrap_group(group)
         if changed is None:
             self._on_members_changed.pop(group, None)
         else:
             self._on_members_changed[group] = changed
 
-    def add_request_handler(self, code: int, handler: RequestHandler) -> Callable[[], None]:
-        """Pass brokers' requests with this code to ``handler``. Returns a function that ends this.
+    def add_request_handler(
+        self, header: type[HeaderT], handler: RequestHandler[HeaderT]
+    ) -> Callable[[], None]:
+        """Pass brokers' requests of this type to ``handler``. Returns a function that ends this.
 
-        Several handlers may have the same code. They are called in order until one returns True.
+        Several handlers may have the same type. They are called in order until one returns True. The names in
+        the header are the user's. :meth:`body_of` and :meth:`respond` convert those in bodies.
         """
-        handlers = self._request_handlers.setdefault(code, [])
-        handlers.append(handler)
-        return lambda: handlers.remove(handler)
+        handlers = self._request_handlers.setdefault(header.code, [])
+        handlers.append((header, handler))
+        return lambda: handlers.remove((header, handler))
+
+    def body_of(self, request: Command, decode: Callable[[bytes], Result]) -> Result:
+        """Return the decoded body of a broker's request, with the user's names."""
+        return self.namespace.unwrap(decode(request.body))
+
+    def respond(self, connection: Connection, request: Command, body: _Body) -> None:
+        """Answer a broker's request with success. The names in ``body`` are the user's."""
+        connection.respond(request, ResponseCode.SUCCESS, body=self.namespace.wrap(body).encode())
 
     def _route_changed(self, route: Route) -> None:
         self.heartbeats.request_round()
@@ -257,16 +278,20 @@ class ClientCore(Lifespan):
 
     def _handle_request(self, connection: Connection, request: Command) -> None:
         handlers = tuple(self._request_handlers.get(request.code, ()))  # a handler may remove itself
-        if not any(handle(connection, request) for handle in handlers):
+        if not any(
+            handle(connection, request, self.namespace.unwrap(header.from_fields(request.fields)))
+            for header, handle in handlers
+        ):
             connection.respond(
                 request,
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 remark=f"this client does not serve request {request.code}",
             )
 
-    def _members_changed(self, _: Connection, request: Command) -> bool:
-        group = headers.NotifyConsumerIdsChangedRequest.from_fields(request.fields).consumer_group
-        changed = self._on_members_changed.get(self.namespace.unwrap_group(group))
+    def _members_changed(
+        self, _: Connection, __: Command, header: headers.NotifyConsumerIdsChangedRequest
+    ) -> bool:
+        changed = self._on_members_changed.get(header.consumer_group)
         if changed is not None:
             changed()
         return True

@@ -168,6 +168,14 @@ class Namespace:
         """Return the user's name of a group. The name of a group of another namespace is not changed."""
         return group.removeprefix(self._prefix)
 
+    def same_topic(self, one: str, other: str) -> bool:
+        """Return whether two names, with this namespace or without it, are those of one topic."""
+        return self.unwrap_topic(one) == self.unwrap_topic(other)
+
+    def same_group(self, one: str, other: str) -> bool:
+        """Return whether two names, with this namespace or without it, are those of one group."""
+        return self.unwrap_group(one) == self.unwrap_group(other)
+
     def popped_topic(self, topic: str, group: str, kind: TopicKind = TopicKind.RETRY) -> str:
         """Return the topic that a popped message is from, by default the pop retry topic.
 

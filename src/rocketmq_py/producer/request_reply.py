@@ -102,9 +102,7 @@ class PendingReplies:
         """Start to accept replies."""
         self._nursery = nursery
         nursery.start_soon(self._deadlines.run)
-        self._stop_serving = self._client.add_request_handler(
-            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._accept
-        )
+        self._stop_serving = self._client.add_request_handler(PushReplyMessageRequest, self._accept)
 
     def close(self, closing: Closing) -> None:
         """Stop accepting replies, and fail the requests that wait for one. ``closing`` logs unsent ones."""
@@ -211,9 +209,8 @@ class PendingReplies:
         else:
             pending._succeed(outcome)
 
-    def _accept(self, connection: Connection, command: Command) -> bool:
+    def _accept(self, connection: Connection, command: Command, header: PushReplyMessageRequest) -> bool:
         """Accept a reply. Return False if it is for another producer of the client."""
-        header = PushReplyMessageRequest.from_fields(command.fields)
         reply = reply_message(header, command.body, self._client.now_ms())
         correlation_id = reply.properties.get(CORRELATION_ID, "")
         if not correlation_id.startswith(self._prefix):

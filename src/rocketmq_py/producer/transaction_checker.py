@@ -12,7 +12,6 @@ from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.client.retry_log import RepeatedLog
 from rocketmq_py.client.user_functions import call_user_function, raise_without_failures, users_traceback
-from rocketmq_py.codes import RequestCode
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.producer.transaction_reports import TransactionReporter
@@ -77,7 +76,8 @@ class TransactionChecker:
         reporter: TransactionReporter,
     ) -> None:
         self._client = client
-        self._group = client.namespace.wrap_group(group)
+        self._group = group
+        self._full_group = client.namespace.wrap_group(group)  # as in properties of messages
         self._check = check
         self._reporter = reporter
         self._limiter = trio.CapacityLimiter(CHECK_CONCURRENCY)
@@ -98,9 +98,7 @@ class TransactionChecker:
         """Start to accept checks. ``check`` runs in ``nursery``, in copies of the current context."""
         self._nursery = nursery
         self._context = contextvars.copy_context()
-        self._stop_serving = self._client.add_request_handler(
-            RequestCode.CHECK_TRANSACTION_STATE, self._accept
-        )
+        self._stop_serving = self._client.add_request_handler(CheckTransactionStateRequest, self._accept)
 
     def close(self) -> None:
         """Stop accepting checks."""
@@ -117,12 +115,12 @@ class TransactionChecker:
         """End :meth:`defer_checks`. Return the half message of the last check, or ``half``. Repeatable."""
         return self._of_transactions_in_progress.pop(half.key, None) or half
 
-    def _accept(self, connection: Connection, request: Command) -> bool:
+    def _accept(self, connection: Connection, request: Command, header: CheckTransactionStateRequest) -> bool:
         """Accept a check. Return False if it is for another group, so that other producers get it."""
-        header = CheckTransactionStateRequest.from_fields(request.fields)
         broker_name = header.broker_name or self._broker_name(connection.address)
-        messages = self._client.namespace.unwrap(decode_messages(request.body, broker_name))
-        if not messages or messages[0].properties.get(PRODUCER_GROUP) != self._group:
+        messages = self._client.body_of(request, lambda data: decode_messages(data, broker_name))
+        # Brokers name the group in a property of the message only.
+        if not messages or messages[0].properties.get(PRODUCER_GROUP) != self._full_group:
             return False
         message = messages[0]
         half = HalfMessage.checked(message, header, connection.address)

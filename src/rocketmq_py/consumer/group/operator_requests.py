@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from rocketmq_py.client.core import ClientCore
-from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.library_logger import LibraryLogger
@@ -111,7 +111,6 @@ class OperatorRequests:
     ) -> None:
         self._client = client
         self._group = group
-        self._wire_group = client.namespace.wrap_group(group)
         self._membership = membership
         self._properties = properties
         self._started_ms = client.now_ms()
@@ -129,67 +128,68 @@ class OperatorRequests:
         another group, or if this consumer cannot do it, and the client calls the next one.
         """
         with ExitStack() as stack:
-            for code, server in (
-                (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offsets),
-                (RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._get_offsets),
-                (RequestCode.GET_CONSUMER_RUNNING_INFO, self._get_running_info),
-                (RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume_directly),
-            ):
-                stack.callback(self._client.add_request_handler(code, server))
+            add = self._client.add_request_handler
+            stack.callback(add(ResetOffsetRequest, self._reset_offsets))
+            stack.callback(add(GetConsumerStatusRequest, self._get_offsets))
+            stack.callback(add(GetConsumerRunningInfoRequest, self._get_running_info))
+            stack.callback(add(ConsumeMessageDirectlyRequest, self._consume_directly))
             yield
 
-    def _reset_offsets(self, connection: Connection, request: Command) -> bool:
-        header = ResetOffsetRequest.from_fields(request.fields)
-        if header.group != self._wire_group or self._pulled is None or self._handler is None:
+    def _is_own(self, group: str) -> bool:
+        return self._client.namespace.same_group(group, self._group)
+
+    def _reset_offsets(self, connection: Connection, request: Command, header: ResetOffsetRequest) -> bool:
+        if not self._is_own(header.group) or self._pulled is None or self._handler is None:
             return False
-        table = ResetOffsets.decode(request.body).offset_table if request.body else {}
-        unwrap = self._client.namespace.unwrap_topic
-        offsets = {attrs.evolve(queue, topic=unwrap(queue.topic)): offset for queue, offset in table.items()}
+        offsets: Mapping[MessageQueue, int] = {}
+        if request.body:
+            offsets = self._client.body_of(request, ResetOffsets.decode).offset_table
         logger.warning(
             "offsets reset by an operator: group=%s topic=%s queues=%d broker=%s",
-            self._group, unwrap(header.topic), len(offsets), connection.address,
+            self._group, header.topic, len(offsets), connection.address,
         )  # fmt: skip
         self._nursery.start_soon(self._pulled.seek, offsets)
         connection.respond(request, ResponseCode.SUCCESS)
         return True
 
-    def _get_offsets(self, connection: Connection, request: Command) -> bool:
-        header = GetConsumerStatusRequest.from_fields(request.fields)
-        if header.group != self._wire_group:
+    def _get_offsets(
+        self, connection: Connection, request: Command, header: GetConsumerStatusRequest
+    ) -> bool:
+        if not self._is_own(header.group):
             return False
         known = {} if self._pulled is None else self._pulled.offsets()
-        offsets = {self._on_wire(queue): offset for queue, offset in known.items()}
-        of_topic = {queue: offset for queue, offset in offsets.items() if queue.topic == header.topic}
-        connection.respond(request, ResponseCode.SUCCESS, body=ConsumerOffsets(of_topic).encode())
+        is_asked = partial(self._client.namespace.same_topic, header.topic)
+        offsets = {queue: offset for queue, offset in known.items() if is_asked(queue.topic)}
+        self._client.respond(connection, request, ConsumerOffsets(offsets))
         if self._pulled is not None:
-            self._pulled.pull_again(self._client.namespace.unwrap_topic(header.topic))
+            self._pulled.pull_again(header.topic)
         return True
 
-    def _get_running_info(self, connection: Connection, request: Command) -> bool:
-        header = GetConsumerRunningInfoRequest.from_fields(request.fields)
-        if header.consumer_group != self._wire_group:
+    def _get_running_info(
+        self, connection: Connection, request: Command, header: GetConsumerRunningInfoRequest
+    ) -> bool:
+        if not self._is_own(header.consumer_group):
             return False
-        data = self._client.namespace.wrap(self._membership.describe())
-        unwrap = self._client.namespace.unwrap_topic
+        data = self._membership.describe()
         pulled = {} if self._pulled is None else self._pulled.infos()
         popped = {} if self._popped is None else self._popped.infos()
         info = ConsumerRunningInfo(
             properties={**self._properties, **self._common_properties(data)},
             subscription_set=data.subscription_data_set,
-            queue_table={self._on_wire(queue): info for queue, info in pulled.items()},
+            queue_table=pulled,
             status_table={
-                subscription.topic: self._counters.status(unwrap(subscription.topic))
+                subscription.topic: self._counters.status(subscription.topic)
                 for subscription in data.subscription_data_set
             },
-            pop_queue_table={self._on_wire(queue): info for queue, info in popped.items()},
+            pop_queue_table=popped,
             jstack=_stacks(self._nursery) if header.jstack_enable else None,
         )
-        connection.respond(request, ResponseCode.SUCCESS, body=info.encode())
+        self._client.respond(connection, request, info)
         return True
 
     def _common_properties(self, data: ConsumerData) -> dict[str, str]:
         return {
-            "consumerGroup": data.group_name,
+            "consumerGroup": self._client.namespace.wrap_group(self._group),  # properties have no type
             "messageModel": data.message_model,
             "consumeFromWhere": data.consume_from_where,
             "instanceName": self._client.client_id,
@@ -199,20 +199,17 @@ class OperatorRequests:
             "PROP_NAMESERVER_ADDR": self._client.name_servers.addresses,
         }
 
-    def _on_wire(self, queue: MessageQueue) -> MessageQueue:
-        return attrs.evolve(queue, topic=self._client.namespace.wrap_topic(queue.topic))
-
-    def _consume_directly(self, connection: Connection, request: Command) -> bool:
-        header = ConsumeMessageDirectlyRequest.from_fields(request.fields)
-        if header.consumer_group != self._wire_group or self._handler is None:
+    def _consume_directly(
+        self, connection: Connection, request: Command, header: ConsumeMessageDirectlyRequest
+    ) -> bool:
+        if not self._is_own(header.consumer_group) or self._handler is None:
             return False
-        namespace = self._client.namespace
-        (message,) = namespace.unwrap(
-            decode_messages(request.body, header.source_broker_name or header.broker_name or "")
-        )
+        broker_name = header.source_broker_name or header.broker_name or ""
+        (message,) = self._client.body_of(request, lambda data: decode_messages(data, broker_name))
         original = message.properties.get(RETRY_TOPIC)
         if original is not None:
-            message = attrs.evolve(message, topic=namespace.unwrap_topic(original))
+            topic = self._client.namespace.original_topic(original, self._group)
+            message = attrs.evolve(message, topic=topic)
         logger.info(
             "handling a message for an operator: group=%s broker=%s message=%s",
             self._group, connection.address, message,

@@ -103,9 +103,7 @@ class LiteSubscriber:
                 "subscription for each client. Give each its own client by opening it with an address"
             )
         _subscribing_clients.add(self._client)
-        forget = self._client.add_request_handler(
-            RequestCode.NOTIFY_UNSUBSCRIBE_LITE, self._unsubscribed_by_broker
-        )
+        forget = self._client.add_request_handler(NotifyUnsubscribeLiteRequest, self._unsubscribed_by_broker)
         try:
             yield
         finally:
@@ -291,10 +289,11 @@ class LiteSubscriber:
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(answer.code, answer.remark, connection.address)
 
-    def _unsubscribed_by_broker(self, connection: Connection, request: Command) -> bool:
+    def _unsubscribed_by_broker(
+        self, connection: Connection, _: Command, header: NotifyUnsubscribeLiteRequest
+    ) -> bool:
         """Drop a lite topic that another member of an exclusive group has subscribed to."""
-        header = NotifyUnsubscribeLiteRequest.from_fields(request.fields)
-        is_own_group = self._client.namespace.unwrap_group(header.consumer_group) == self._group
+        is_own_group = self._client.namespace.same_group(header.consumer_group, self._group)
         if header.client_id != self._client.client_id or not is_own_group:
             return False
         # Brokers 5.5.0 also send a notice to a client that subscribes again itself.
