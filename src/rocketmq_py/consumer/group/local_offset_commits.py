@@ -208,8 +208,7 @@ class LocalOffsetStore:
         except BaseException:
             self.close()
             raise
-        unwrap = self._namespace.unwrap_topic
-        offsets = {attrs.evolve(queue, topic=unwrap(queue.topic)): offset for queue, offset in table.items()}
+        offsets = self._namespace.unwrap(table)  # Java clients in the namespace use the file, too
         self._offsets, self._committed = offsets, dict(offsets)
 
     def close(self) -> None:
@@ -247,8 +246,7 @@ class LocalOffsetStore:
         if self._offsets == self._committed:
             return
         offsets = dict(self._offsets)
-        wrap = self._namespace.wrap_topic
-        table = {attrs.evolve(queue, topic=wrap(queue.topic)): offset for queue, offset in offsets.items()}
+        table = self._namespace.wrap(offsets)
         self._commits += 1
         try:
             # A cancelled commit leaves the thread running. OffsetFile makes the next write wait for it.
