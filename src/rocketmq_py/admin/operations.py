@@ -109,7 +109,7 @@ async def call_name_server(client: ClientCore, address: str, header: Request, bo
             address, ROUTE_REQUEST.code, ROUTE_REQUEST.to_fields(), timeout=timeout
         )
         raise_if_older(address, header.code, route.version)
-    fields = client.namespace.wrap(header).to_fields()
+    fields = client.brokers.fields(header)
     answer = await connections.request(address, header.code, fields, body, timeout=timeout)
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         await raise_not_offered(connections, address, header.code, answer.version, timeout=timeout)

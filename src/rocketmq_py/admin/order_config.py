@@ -127,8 +127,12 @@ async def apply_with(
 
 def deletion_request(client: ClientCore, topic: str) -> DeleteKvConfigRequest:
     """Return the request that deletes the order configuration of a topic, if there is one."""
-    key = client.namespace.wrap_topic(topic)
-    return DeleteKvConfigRequest(kv_namespace=ORDER_CONFIG_NAMESPACE, key=key)
+    return DeleteKvConfigRequest(kv_namespace=ORDER_CONFIG_NAMESPACE, key=_key(client, topic))
+
+
+def _key(client: ClientCore, topic: str) -> str:
+    """Return the key of a topic. Only in this table of name servers, keys are topics on the wire."""
+    return client.namespace.wrap_topic(topic)
 
 
 async def _read(client: ClientCore, topic: str) -> Mapping[str, int]:
@@ -136,7 +140,7 @@ async def _read(client: ClientCore, topic: str) -> Mapping[str, int]:
 
     Name servers that do not answer are ignored, unless none answers.
     """
-    header = GetKvConfigRequest(kv_namespace=ORDER_CONFIG_NAMESPACE, key=client.namespace.wrap_topic(topic))
+    header = GetKvConfigRequest(kv_namespace=ORDER_CONFIG_NAMESPACE, key=_key(client, topic))
 
     async def read(address: str) -> Mapping[str, int]:
         try:
@@ -160,7 +164,6 @@ async def _store(client: ClientCore, topic: str, counts: Mapping[str, int]) -> N
     if not counts:
         await call_all_name_servers(client, deletion_request(client, topic), f"deleting {what}")
         return
-    key = client.namespace.wrap_topic(topic)
     value = ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))
-    header = PutKvConfigRequest(kv_namespace=ORDER_CONFIG_NAMESPACE, key=key, value=value)
+    header = PutKvConfigRequest(kv_namespace=ORDER_CONFIG_NAMESPACE, key=_key(client, topic), value=value)
     await call_all_name_servers(client, header, f"storing {what}")

@@ -9,6 +9,7 @@ from typing import Final
 from rocketmq_py.admin.connection.servers import ServerSteps
 from rocketmq_py.admin.connection.steps import KEYS_ADVICE, StepFailedError, StepSkipped, listed
 from rocketmq_py.client.client import BorrowedClient
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.proxies import is_answer_of_proxy
 from rocketmq_py.client.routes import Route
 from rocketmq_py.client.settings import ClientSettings, namespace_of
@@ -28,6 +29,11 @@ BODY: Final = b"rocketmq-py check connection"
 _WITHOUT_TOPIC = "pass --topic"
 
 
+def full_name_of(topic: str | None, client: ClientCore) -> str:
+    """Return the name on the wire. The steps show it, so that users can compare it with their console."""
+    return client.namespace.wrap_topic(topic or DEFAULT_TOPIC)
+
+
 class TopicSteps:
     """Looks for the topic and its brokers, and asks whether it may be read, and whether it may be written to.
 
@@ -45,7 +51,7 @@ class TopicSteps:
         self._topic = topic
         self._group = group
         self._sends = sends
-        self._full_name = self._client.namespace.wrap_topic(topic or DEFAULT_TOPIC)
+        self._full_name = full_name_of(topic, self._client)
         self._route: Route | None = None
         self._listed: Sequence[str] | None = None  # all topics, after the first request for them
 
@@ -74,8 +80,8 @@ class TopicSteps:
         others = []
         if self._client.namespace.name:
             others.append((topic, "Pass --namespace '' to use names unchanged"))
-            wrapped = self._client.namespace.wrap_topic(short)
-            others.append((wrapped, f"Pass the name without a namespace: {short}"))
+            full_name = self._client.namespace.wrap_topic(short)
+            others.append((full_name, f"Pass the name without a namespace: {short}"))
         instance = namespace_of(self._servers.given_address, ClientSettings())
         if instance:
             others.append((f"{instance}%{short}", "Leave --namespace out: the address has the namespace"))

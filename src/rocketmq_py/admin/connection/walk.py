@@ -7,12 +7,11 @@ from collections.abc import Awaitable, Callable
 from rocketmq_py.admin.connection.consoles import Console, console_of
 from rocketmq_py.admin.connection.servers import ServerSteps
 from rocketmq_py.admin.connection.steps import Step, StepFailedError, StepSkipped
-from rocketmq_py.admin.connection.topics import TopicSteps
+from rocketmq_py.admin.connection.topics import TopicSteps, full_name_of
 from rocketmq_py.client import ClientOptions
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.error_texts import one_line
 from rocketmq_py.errors import ConfigurationError, RocketMQError
-from rocketmq_py.names import DEFAULT_TOPIC
 
 
 class ConnectionWalk:
@@ -56,7 +55,7 @@ class ConnectionWalk:
         try:
             options = self._options()
             client = ClientCore(self._address, **options)
-            full_name = client.namespace.wrap_topic(self._topic or DEFAULT_TOPIC)
+            full_name = full_name_of(self._topic, client)
         except ConfigurationError as error:
             self.steps["address"] = Step("address", "failed", str(error), self._console.endpoint)
             return
