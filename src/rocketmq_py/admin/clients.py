@@ -260,20 +260,18 @@ class Clients(Operations):
         """Add the producers of a broker to ``records``."""
         namespace = self._client.namespace
         answer = await call_broker(self._client, address, GetAllProducerInfoRequest())
-        for group, producers in ProducerTable.decode(answer.body).data.items():
-            for producer in producers if namespace.has_group(group) else ():
+        for group, producers in namespace.own_groups(ProducerTable.decode(answer.body).data).items():
+            for producer in producers:
                 record = records.setdefault(
                     producer.client_id,
                     _ClientRecord(normal_address(producer.remote_ip), producer.language, producer.version),
                 )
-                record.producer_groups.add(namespace.unwrap_group(group))
+                record.producer_groups.add(group)
                 record.brokers.add(name)
 
     async def _consumer_groups(self, address: str) -> Sequence[str]:
         """Return the consumer groups of a broker."""
-        namespace = self._client.namespace
-        groups = await group_configs(self._client, address)
-        return [namespace.unwrap_group(group) for group in groups if namespace.has_group(group)]
+        return list(self._client.namespace.own_groups(await group_configs(self._client, address)))
 
     async def _add_members(
         self, name: str, address: str, group: str, records: dict[str, _ClientRecord]

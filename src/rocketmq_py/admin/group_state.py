@@ -116,7 +116,7 @@ async def group_on_broker(client: ClientCore, address: str, group: str) -> Group
     config = stats = connections = None
     refusals: dict[str, UnsupportedByBrokerError] = {}
     try:
-        config = (await group_configs(client, address)).get(client.namespace.wrap_group(group))
+        config = client.namespace.find_group(group, await group_configs(client, address))
     except UnsupportedByBrokerError as refusal:
         refusals[GROUP_SETTINGS] = refusal
     try:

@@ -109,9 +109,8 @@ class Groups(Operations):
         tables = await query_each(brokers, lambda name: group_configs(client, any_address(brokers[name])))
         known: dict[str, list[str]] = {}
         for name, table in tables.values.items():
-            for wire_group in table:
-                group = client.namespace.unwrap_group(wire_group)
-                if client.namespace.has_group(wire_group) and (system or not _is_system(group)):
+            for group in client.namespace.own_groups(table):
+                if system or not _is_system(group):
                     known.setdefault(group, []).append(name)
 
         async def query(key: tuple[str, str]) -> tuple[ConsumeStats, ConsumerConnection | None]:
@@ -257,8 +256,8 @@ class Groups(Operations):
                 error is raised.
         """
         check_flag(exist_ok, "exist_ok")
-        client = self._client
-        name_on_wire = client.namespace.wrap_group(check_group(group))
+        client, find = self._client, self._client.namespace.find_group
+        check_group(group)
         wanted = optional(check_settings, attributes, "attributes") or {}
         config = SubscriptionGroupConfig(
             group_name=group,
@@ -273,9 +272,9 @@ class Groups(Operations):
         await require_attribute_support(client, selected, wanted, "group")
         tables = await query_each(selected, lambda name: group_configs(client, any_address(selected[name])))
         existing = {
-            name: settings_of_group(table[name_on_wire])
+            name: settings_of_group(found)
             for name, table in tables.values.items()
-            if name_on_wire in table
+            if (found := find(group, table)) is not None
         }
         if existing and not exist_ok:
             raise AlreadyExistsError("group", group, tuple(existing))
@@ -397,12 +396,13 @@ class Groups(Operations):
     ) -> Mapping[str, Result]:
         """Run ``change`` for each selected broker that has the group, and return the results."""
         client = self._client
-        name_on_wire = client.namespace.wrap_group(group)
         tables = await query_each(
             selected, lambda name: group_configs(client, master_address(selected[name]))
         )
         configs = {
-            name: table[name_on_wire] for name, table in tables.values.items() if name_on_wire in table
+            name: found
+            for name, table in tables.values.items()
+            if (found := client.namespace.find_group(group, table)) is not None
         }
         if not configs and not tables.failures:
             raise GroupNotFoundError(group, ", ".join(selected), client.namespace.name)

@@ -107,19 +107,18 @@ class Topics(Operations):
         brokers = await self._select_brokers()
         names = await client.name_servers.topics()
         answers = await query_each(brokers, lambda name: self._topic_configs(brokers[name]))
+        tables = {broker: client.namespace.own_topics(table) for broker, table in answers.values.items()}
         if system:
-            names = [name for name in names if client.namespace.has_topic(name)]
+            names = list(client.namespace.own_topics(dict.fromkeys(names)))
         else:
             info = await client.name_servers.cluster_info()
             names = users_topics(names, info, client.namespace)
         topics = []
         for name in names:
             settings = {
-                broker: settings_of_topic(table[name])
-                for broker, table in answers.values.items()
-                if name in table
+                broker: settings_of_topic(table[name]) for broker, table in tables.items() if name in table
             }
-            topics.append(TopicSummary(topic=client.namespace.unwrap_topic(name), brokers=settings))
+            topics.append(TopicSummary(topic=name, brokers=settings))
         topics.sort(key=lambda topic: topic.topic)
         return TopicListing(topics=tuple(topics), failures=answers.failures)
 
@@ -367,6 +366,7 @@ class Topics(Operations):
     # Requests to one broker
 
     async def _topic_configs(self, broker: BrokerData) -> Mapping[str, TopicConfig]:
+        """Return the settings of all topics of a broker, by their names on the wire."""
         answer = await call_broker(self._client, any_address(broker), GetAllTopicConfigRequest())
         return TopicConfigTable.decode(answer.body).topic_config_table
 
@@ -375,7 +375,7 @@ class Topics(Operations):
         try:
             answer = await call_broker(self._client, any_address(broker), GetTopicConfigRequest(topic=topic))
         except UnsupportedByBrokerError:  # 4.x only returns the settings of all topics
-            config = (await self._topic_configs(broker)).get(self._client.namespace.wrap_topic(topic))
+            config = self._client.namespace.find_topic(topic, await self._topic_configs(broker))
             if config is None:
                 raise TopicNotFoundError(
                     topic, f"broker {broker.broker_name}", self._client.namespace.name

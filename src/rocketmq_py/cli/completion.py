@@ -74,8 +74,8 @@ def _all_topics(context: click.Context) -> list[str]:
         access = access_of(context)
         with trio.move_on_after(TIMEOUT):
             async with ClientCore(access.name_servers, **access.client_options()) as client:
-                names = filter(client.namespace.has_topic, await client.name_servers.topics())
-                topics.extend(sorted(map(client.namespace.unwrap_topic, names)))
+                names = dict.fromkeys(await client.name_servers.topics())
+                topics.extend(sorted(client.namespace.own_topics(names)))
 
     # Text on standard error would appear in the middle of the command line that the user types.
     with redirect_stderr(StringIO()), suppress(RocketMQError, click.ClickException):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -168,6 +168,24 @@ class Namespace:
         """Return the user's name of a group. The name of a group of another namespace is not changed."""
         return group.removeprefix(self._prefix)
 
+    # Tables of all topics or groups, of all namespaces, keep the names on the wire: "T" and "ns%T" differ.
+
+    def own_topics(self, table: Mapping[str, _Value]) -> dict[str, _Value]:
+        """Return the entries of a table of all topics that :meth:`has_topic` is true for, by user's name."""
+        return {self.unwrap_topic(topic): value for topic, value in table.items() if self.has_topic(topic)}
+
+    def own_groups(self, table: Mapping[str, _Value]) -> dict[str, _Value]:
+        """Return the entries of a table of all groups that :meth:`has_group` is true for, by user's name."""
+        return {self.unwrap_group(group): value for group, value in table.items() if self.has_group(group)}
+
+    def find_topic(self, topic: str, table: Mapping[str, _Value]) -> _Value | None:
+        """Return the entry of the user's topic in a table of all topics, or None."""
+        return table.get(self.wrap_topic(topic))
+
+    def find_group(self, group: str, table: Mapping[str, _Value]) -> _Value | None:
+        """Return the entry of the user's group in a table of all groups, or None."""
+        return table.get(self.wrap_group(group))
+
     def same_topic(self, one: str, other: str) -> bool:
         """Return whether two names, with this namespace or without it, are those of one topic."""
         return self.unwrap_topic(one) == self.unwrap_topic(other)
@@ -263,18 +281,15 @@ def _split(topic: str) -> tuple[str, str]:
 
 
 def users_topics(topics: Iterable[str], info: ClusterInfo, namespace: Namespace) -> list[str]:
-    """Return the topics that are neither retry or dead-letter topics nor RocketMQ's own.
+    """Return the user's names of the topics that are neither retry or dead-letter topics nor RocketMQ's own.
 
-    With a namespace, only topics of this namespace. All names are those on the wire.
+    With a namespace, only topics of this namespace.
 
     Args:
-        topics: the topics, as name servers or brokers list them.
+        topics: the names of all topics, as name servers or brokers list them.
         info: the cluster. Brokers create topics that are named after the cluster and after themselves.
         namespace: the client's namespace.
     """
     own = {*info.broker_addr_table, *info.cluster_addr_table, *map(reply_topic, info.cluster_addr_table)}
-    return [
-        topic
-        for topic in topics
-        if topic not in own and not is_internal_topic(topic) and namespace.has_topic(topic)
-    ]
+    users = [topic for topic in topics if topic not in own and not is_internal_topic(topic)]
+    return list(namespace.own_topics(dict.fromkeys(users)))

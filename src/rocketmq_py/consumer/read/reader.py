@@ -206,8 +206,7 @@ class Reader(Member):
         """
         self._check_open()
         servers, namespace = self._client.name_servers, self._client.namespace
-        found = users_topics(await servers.topics(), await servers.cluster_info(), namespace)
-        return sorted(map(namespace.unwrap_topic, found))
+        return sorted(users_topics(await servers.topics(), await servers.cluster_info(), namespace))
 
     async def offsets(
         self, topics: str | Iterable[str], *, present: bool = False
