@@ -20,7 +20,7 @@ from rocketmq_py.names import (
 )
 from rocketmq_py.producer.batch import may_be_batched
 from rocketmq_py.properties import decode_properties, encode_properties
-from rocketmq_py.protocol.send_request import encode_message_properties
+from rocketmq_py.protocol.sends import encode_message_properties
 
 
 def test_a_body_may_be_anything_bytes_like() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from rocketmq_py.address import split_address
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.protocol.send_request import SendRequestBuilder, batch_properties
+from rocketmq_py.protocol.sends import SendRequestBuilder, batch_properties
 
 MAX_IN_FLIGHT = 32
 READ_SIZE = 256 * 1024

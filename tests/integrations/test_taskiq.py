@@ -38,7 +38,7 @@ from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.log_records import log_records
 from rocketmq_py.integrations.taskiq import RocketMQBroker
 from rocketmq_py.metrics import MetricSource
-from rocketmq_py.protocol.send_request import send_fields
+from rocketmq_py.protocol.sends import send_fields
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
 from rocketmq_py.testing import TestBroker, run_broker
 from tests.blocking.conftest import ENVIRONMENT, run_program

@@ -8,7 +8,7 @@ from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer.encoded_request import EncodedRequest
 from rocketmq_py.producer.send import Send
 from rocketmq_py.producer.send_states import NEXT_STATES, SendState
-from rocketmq_py.protocol.send_request import SendRequestBuilder
+from rocketmq_py.protocol.sends import SendRequestBuilder
 
 BUILDER = SendRequestBuilder(310, "g", "T")
 REQUEST = EncodedRequest(BUILDER, (Message("T", b"body"),), "T", "id", "", b"body", 1, 0, 4)

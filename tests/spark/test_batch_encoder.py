@@ -19,7 +19,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.properties import decode_properties
 from rocketmq_py.property_names import KEYS, SHARDING_KEY, UNIQUE_KEY
 from rocketmq_py.protocol.batch import decode_batch, encode_batched
-from rocketmq_py.protocol.send_request import encode_message_properties
+from rocketmq_py.protocol.sends import encode_message_properties
 from rocketmq_py.selectors import SelectByHash
 from rocketmq_py.spark.batch_encoder import BatchEncoder, EncodedRows, PreparedBatch
 from rocketmq_py.spark.rows import MessageBuilder, RowError

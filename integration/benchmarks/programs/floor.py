@@ -32,7 +32,7 @@ from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.protocol.batch import encode_bare
 from rocketmq_py.protocol.command import encode_request
-from rocketmq_py.protocol.send_request import SendRequestBuilder, batch_properties, send_fields
+from rocketmq_py.protocol.sends import SendRequestBuilder, batch_properties, send_fields
 
 READ_SIZE = 256 * 1024
 _unpack_length = struct.Struct(">i").unpack_from

@@ -342,7 +342,7 @@ class BrokerCalls:
             fields: the ext fields of ``send_request.send_fields``, with the names on the wire.
             body: the body.
         """
-        from rocketmq_py.protocol.send_request import STORED  # loaded only by clients that send
+        from rocketmq_py.protocol.sends import STORED  # loaded only by clients that send
 
         address = self._routes.broker_address(queue.broker_name)
         target, code = self.request_address(address), RequestCode.SEND_MESSAGE_V2

@@ -17,7 +17,7 @@ from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message
 from rocketmq_py.names import CLOUD_TRACE_PREFIX, MAX_GROUP_LENGTH, TRACE_TOPIC
 from rocketmq_py.property_names import INSTANCE_ID
-from rocketmq_py.protocol.send_request import send_fields
+from rocketmq_py.protocol.sends import send_fields
 from rocketmq_py.protocol.trace import TraceKeys, TraceRecord, encode_record
 
 logger: Final = LibraryLogger("rocketmq_py.trace")

@@ -22,7 +22,7 @@ from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.properties import MAX_ENCODED_SIZE
 from rocketmq_py.property_names import SHARDING_KEY
 from rocketmq_py.protocol.batch import bare_size, encode_bare, encode_batched
-from rocketmq_py.protocol.send_request import encode_message_properties
+from rocketmq_py.protocol.sends import encode_message_properties
 
 MAX_BATCHED_MESSAGES = 32_767
 """Brokers 5.x count the messages of a batch in 16 bits. After a longer batch, offsets go backwards."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.protocol.send_request import SendRequestBuilder
+from rocketmq_py.protocol.sends import SendRequestBuilder
 
 
 class EncodedRequest(NamedTuple):

@@ -9,8 +9,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
-from rocketmq_py.protocol.send_answer import Acknowledgement as Acknowledgement
-from rocketmq_py.protocol.send_answer import send_result as send_result
+from rocketmq_py.protocol.sends import Acknowledgement as Acknowledgement
+from rocketmq_py.protocol.sends import send_result as send_result
 
 logger: Final = LibraryLogger("rocketmq_py.producer")
 

@@ -21,7 +21,7 @@ from rocketmq_py.producer.hooks import SendContext
 from rocketmq_py.producer.send import Send
 from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.property_names import INSTANCE_ID, PRODUCER_GROUP, START_DELIVER_TIME
-from rocketmq_py.protocol.send_request import (
+from rocketmq_py.protocol.sends import (
     SendRequestBuilder,
     batch_properties,
     encode_message_properties,

@@ -24,7 +24,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.producer.latency_faults import LatencyFaults
 from rocketmq_py.producer.queue_choice import QueueChoice
 from rocketmq_py.producer.send import Attempt, Send
-from rocketmq_py.protocol.send_request import HeaderTemplate, SendRequestBuilder
+from rocketmq_py.protocol.sends import HeaderTemplate, SendRequestBuilder
 from rocketmq_py.remoting import Connection
 from rocketmq_py.remoting.reachability import RECHECK_SECONDS
 

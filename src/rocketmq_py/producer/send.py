@@ -29,8 +29,7 @@ from rocketmq_py.producer.send_states import (
     SendState,
 )
 from rocketmq_py.protocol.command import Command, Serialization
-from rocketmq_py.protocol.send_answer import SendAnswer, SendAnswerFields
-from rocketmq_py.protocol.send_request import STORED, HeaderTemplate
+from rocketmq_py.protocol.sends import STORED, HeaderTemplate, SendAnswer, SendAnswerFields
 from rocketmq_py.remoting import Connection
 from rocketmq_py.remoting.answer_errors import broker_error
 from rocketmq_py.remoting.back_off import BackOff

@@ -38,7 +38,7 @@ from rocketmq_py.producer.send_states import (
 from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.producer.statistics import Counters, SendMeter
 from rocketmq_py.producer.waiting_requests import WaitingRequests
-from rocketmq_py.protocol.send_answer import SendAnswer
+from rocketmq_py.protocol.sends import SendAnswer
 from rocketmq_py.remoting import Answer, Connection
 
 _OFFLOAD_SIZE = 256 * 1024

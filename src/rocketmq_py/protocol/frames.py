@@ -8,7 +8,7 @@ from typing import Any
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.protocol.command import RESPONSE_FLAG, Command, decode_command
 from rocketmq_py.protocol.decode_errors import JSON_ERRORS, decoder
-from rocketmq_py.protocol.send_answer import SendAnswer, decode_send_answer, is_send_answer
+from rocketmq_py.protocol.sends import SendAnswer, decode_send_answer, is_send_answer
 
 MAX_FRAME_SIZE = 16_777_216
 """Bytes of the largest frame, length field included. Java: ``com.rocketmq.remoting.frameMaxLength``."""

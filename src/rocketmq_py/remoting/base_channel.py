@@ -10,7 +10,7 @@ import trio
 
 from rocketmq_py.errors import Delivery, RequestTimeoutError, RocketMQError
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.send_answer import SendAnswer
+from rocketmq_py.protocol.sends import SendAnswer
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_requests import Answer, CallbackRequest, PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks

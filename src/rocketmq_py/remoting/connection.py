@@ -29,7 +29,7 @@ from rocketmq_py.protocol.command import (
     encode_response,
 )
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
-from rocketmq_py.protocol.send_answer import SendAnswer
+from rocketmq_py.protocol.sends import SendAnswer
 from rocketmq_py.remoting.base_channel import Channel
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.nurseries import open_nursery

@@ -11,7 +11,7 @@ import trio
 from rocketmq_py.credentials import RequestSigner
 from rocketmq_py.errors import Delivery, RocketMQError
 from rocketmq_py.protocol.command import Command, Serialization, encode_request
-from rocketmq_py.protocol.send_answer import SendAnswer
+from rocketmq_py.protocol.sends import SendAnswer
 from rocketmq_py.remoting.deadlines import UNWATCHED, Deadlines
 
 Answer: TypeAlias = Command | RocketMQError

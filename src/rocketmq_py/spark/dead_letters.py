@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message
-from rocketmq_py.protocol.send_request import encode_message_properties
+from rocketmq_py.protocol.sends import encode_message_properties
 from rocketmq_py.spark.rows import MessageBuilder, RowError, bodies_of
 
 REASON = "SPARK_ERROR"

@@ -27,7 +27,7 @@ from rocketmq_py.property_names import (
     WAIT_STORE,
 )
 from rocketmq_py.protocol.compression import CompressionType, compress
-from rocketmq_py.protocol.send_request import send_fields
+from rocketmq_py.protocol.sends import send_fields
 from rocketmq_py.protocol.stored_message import (
     COMPRESSED_FLAG,
     COMPRESSION_TYPE_MASK,

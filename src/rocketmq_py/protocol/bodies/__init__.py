@@ -4,27 +4,25 @@ The class of a body names its Java class, and its request code if it has only on
 parts of bodies. Subclasses of ``base.Body`` encode themselves, and their ``decode`` raises ProtocolError.
 
 ``route`` has the routes of topics, ``group`` heartbeats, members and locks, ``administration`` the settings
-of topics, groups and brokers, ``access_control`` users and ACLs, ``progress`` offsets, statistics and the
-state of consumers, ``pop`` queue assignment and batch acknowledgements, ``lite`` lite topics.
+of topics, groups and brokers, users and ACLs, ``progress`` offsets, statistics and the state of consumers,
+``pop`` queue assignment, batch acknowledgements and lite topics.
 """
 
-from rocketmq_py.protocol.bodies.access_control import (
-    AclInfo,
-    PolicyEntryInfo,
-    PolicyInfo,
-    UserInfo,
-    read_acls,
-    read_users,
-)
 from rocketmq_py.protocol.bodies.administration import (
+    AclInfo,
     DataVersion,
     KeyValueTable,
+    PolicyEntryInfo,
+    PolicyInfo,
     ProducerInfo,
     ProducerTable,
     SubscriptionGroupTable,
     TopicConfig,
     TopicConfigTable,
+    UserInfo,
+    read_acls,
     read_properties,
+    read_users,
     write_properties,
 )
 from rocketmq_py.protocol.bodies.base import Body, JsonMessageQueue
@@ -47,7 +45,11 @@ from rocketmq_py.protocol.bodies.group import (
     SubscriptionData,
     SubscriptionGroupConfig,
 )
-from rocketmq_py.protocol.bodies.lite import (
+from rocketmq_py.protocol.bodies.pop import (
+    ALL_QUEUES,
+    AssignmentQuery,
+    BatchAck,
+    BatchAcks,
     BrokerLiteInfo,
     ClientGroup,
     LiteClientInfo,
@@ -57,16 +59,10 @@ from rocketmq_py.protocol.bodies.lite import (
     LiteSubscriptionAction,
     LiteSubscriptions,
     LiteTopicInfo,
+    MessageQueueAssignment,
     OffsetOption,
     OffsetOptionType,
     ParentTopicInfo,
-)
-from rocketmq_py.protocol.bodies.pop import (
-    ALL_QUEUES,
-    AssignmentQuery,
-    BatchAck,
-    BatchAcks,
-    MessageQueueAssignment,
     QueueAssignments,
     RequestMode,
     RequestModeSetting,

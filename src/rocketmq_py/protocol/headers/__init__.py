@@ -2,21 +2,55 @@
 
 A class is named ``...Request`` or ``...Answer`` after its request code, and names its Java class. ``base``
 implements the conversions ``to_fields()`` and ``from_fields()``. The modules group the headers by their user:
-``send`` (producers), ``pull`` and ``pop`` (consumers), ``lite`` (lite topics), ``client`` (routes,
-heartbeats), and ``topics``, ``groups``, ``servers``, ``access_control`` (administration). Begin with
-``base``, then ``send``.
+``send`` (producers), ``pull`` and ``pop`` (consumers, also of lite topics), ``client`` (routes, heartbeats),
+and ``administration`` (tools). Begin with ``base``, then ``send``.
 """
 
-from rocketmq_py.protocol.headers.access_control import (
+from rocketmq_py.protocol.headers.administration import (
+    AddWritePermissionAnswer,
+    AddWritePermissionRequest,
+    CloneGroupOffsetRequest,
     CreateAclRequest,
+    CreateTopicRequest,
     CreateUserRequest,
     DeleteAclRequest,
+    DeleteKvConfigRequest,
+    DeleteSubscriptionGroupRequest,
+    DeleteTopicInBrokerRequest,
+    DeleteTopicInNameServerRequest,
     DeleteUserRequest,
     GetAclVersionAnswer,
     GetAclVersionRequest,
+    GetAllProducerInfoRequest,
+    GetAllSubscriptionGroupAnswer,
+    GetAllSubscriptionGroupRequest,
+    GetAllTopicConfigAnswer,
+    GetAllTopicConfigRequest,
+    GetBrokerConfigRequest,
+    GetBrokerRuntimeInfoRequest,
+    GetConsumerConnectionListRequest,
+    GetConsumeStatsRequest,
+    GetKvConfigRequest,
+    GetKvListRequest,
+    GetNameServerConfigRequest,
+    GetProducerConnectionListRequest,
+    GetSubscriptionGroupConfigRequest,
+    GetTopicConfigRequest,
+    GetTopicStatsInfoRequest,
+    InvokeBrokerToResetOffsetRequest,
     ListAclsRequest,
     ListUsersRequest,
+    PutKvConfigRequest,
+    PutSubscriptionGroupRequest,
+    QueryConsumeTimeSpanRequest,
+    QuerySubscriptionByConsumerRequest,
+    QueryTopicConsumeByWhoRequest,
+    QueryTopicsByConsumerRequest,
+    UpdateBrokerConfigRequest,
+    UpdateNameServerConfigRequest,
     UpdateUserRequest,
+    WipeWritePermissionAnswer,
+    WipeWritePermissionRequest,
 )
 from rocketmq_py.protocol.headers.base import Header, Int32, Int64, Request
 from rocketmq_py.protocol.headers.client import (
@@ -35,23 +69,13 @@ from rocketmq_py.protocol.headers.client import (
     UnlockBatchMqRequest,
     UnregisterClientRequest,
 )
-from rocketmq_py.protocol.headers.groups import (
-    CloneGroupOffsetRequest,
-    DeleteSubscriptionGroupRequest,
-    GetAllProducerInfoRequest,
-    GetAllSubscriptionGroupAnswer,
-    GetAllSubscriptionGroupRequest,
-    GetConsumerConnectionListRequest,
-    GetConsumeStatsRequest,
-    GetProducerConnectionListRequest,
-    GetSubscriptionGroupConfigRequest,
-    InvokeBrokerToResetOffsetRequest,
-    PutSubscriptionGroupRequest,
-    QueryConsumeTimeSpanRequest,
-    QuerySubscriptionByConsumerRequest,
-    QueryTopicsByConsumerRequest,
-)
-from rocketmq_py.protocol.headers.lite import (
+from rocketmq_py.protocol.headers.pop import (
+    INIT_FROM_MAX,
+    INIT_FROM_MIN,
+    AckMessageRequest,
+    BatchAckMessageRequest,
+    ChangeInvisibleTimeAnswer,
+    ChangeInvisibleTimeRequest,
     GetBrokerLiteInfoRequest,
     GetLiteClientInfoRequest,
     GetLiteGroupInfoRequest,
@@ -61,18 +85,10 @@ from rocketmq_py.protocol.headers.lite import (
     NotifyUnsubscribeLiteRequest,
     PopLiteMessageAnswer,
     PopLiteMessageRequest,
-    TriggerLiteDispatchRequest,
-)
-from rocketmq_py.protocol.headers.pop import (
-    INIT_FROM_MAX,
-    INIT_FROM_MIN,
-    AckMessageRequest,
-    BatchAckMessageRequest,
-    ChangeInvisibleTimeAnswer,
-    ChangeInvisibleTimeRequest,
     PopMessageAnswer,
     PopMessageRequest,
     QueryAssignmentRequest,
+    TriggerLiteDispatchRequest,
 )
 from rocketmq_py.protocol.headers.pull import (
     ConsumerSendMsgBackRequest,
@@ -103,31 +119,6 @@ from rocketmq_py.protocol.headers.send import (
     SendReplyMessageRequest,
     SendReplyMessageRequestV2,
     read_stored_position,
-)
-from rocketmq_py.protocol.headers.servers import (
-    AddWritePermissionAnswer,
-    AddWritePermissionRequest,
-    DeleteKvConfigRequest,
-    GetBrokerConfigRequest,
-    GetBrokerRuntimeInfoRequest,
-    GetKvConfigRequest,
-    GetKvListRequest,
-    GetNameServerConfigRequest,
-    PutKvConfigRequest,
-    UpdateBrokerConfigRequest,
-    UpdateNameServerConfigRequest,
-    WipeWritePermissionAnswer,
-    WipeWritePermissionRequest,
-)
-from rocketmq_py.protocol.headers.topics import (
-    CreateTopicRequest,
-    DeleteTopicInBrokerRequest,
-    DeleteTopicInNameServerRequest,
-    GetAllTopicConfigAnswer,
-    GetAllTopicConfigRequest,
-    GetTopicConfigRequest,
-    GetTopicStatsInfoRequest,
-    QueryTopicConsumeByWhoRequest,
 )
 
 __all__ = [
