@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import trio
 
-from rocketmq_py.handoff.process_thread import trio_thread
+from rocketmq_py.handoff.trio_thread import trio_thread
 from tests.cancelling import open_sockets
 
 PATIENCE = 10

@@ -70,7 +70,7 @@ from integration.benchmarks.spark_works import Bench, Work
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
 from integration.clusters.provider import VERSIONS
 from integration.java_home import NoJavaError
-from rocketmq_py.handoff.process_thread import trio_thread
+from rocketmq_py.handoff.trio_thread import trio_thread
 
 HEADINGS = {
     "work": "---", "messages/s": "---:", "times": "---:", "of": "---", "Python µs": "---:", "JVM µs": "---:",

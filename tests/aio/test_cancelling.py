@@ -22,7 +22,7 @@ from rocketmq_py.aio import (
     TransactionProducer,
 )
 from rocketmq_py.client import core_of
-from rocketmq_py.handoff.process_thread import trio_thread
+from rocketmq_py.handoff.trio_thread import trio_thread
 from tests.aio.conftest import run
 from tests.leftovers import Leftovers
 

@@ -16,7 +16,7 @@ import pytest
 from rocketmq_py import AssignmentListener, ConsumeLater, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.aio import Producer, PushConsumer
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.handoff.process_thread import trio_thread
+from rocketmq_py.handoff.trio_thread import trio_thread
 from rocketmq_py.hooks import ConsumeContext, ConsumerHook
 from rocketmq_py.metrics import MetricSource
 from tests.aio.conftest import run

@@ -23,9 +23,7 @@ from rocketmq_py.blocking import Client
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ClosedError, OutsideEventLoopError
 from rocketmq_py.handoff.loop_link import LoopLink, _LoopClosedDetector, current_link
-from rocketmq_py.handoff.process_thread import trio_thread
-from rocketmq_py.handoff.trio_thread import TrioThread
-from rocketmq_py.handoff.wakeup_fd import WakeupFd
+from rocketmq_py.handoff.trio_thread import TrioThread, WakeupFd, trio_thread
 from rocketmq_py.producer.pending import _Failure
 from tests.blocking.conftest import BrokerThread, count
 

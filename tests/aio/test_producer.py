@@ -28,8 +28,8 @@ from rocketmq_py.errors import (
     SendForbiddenError,
     TopicNotFoundError,
 )
-from rocketmq_py.handoff.log_records import log_records
-from rocketmq_py.handoff.process_thread import trio_thread
+from rocketmq_py.handoff.callback_thread import log_records
+from rocketmq_py.handoff.trio_thread import trio_thread
 from rocketmq_py.hooks import RpcContext, RpcHook
 from rocketmq_py.producer import ProducerHook, SendContext
 from rocketmq_py.selectors import QueueSelector, SelectByHash

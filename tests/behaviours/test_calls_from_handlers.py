@@ -15,7 +15,7 @@ import trio
 
 import rocketmq_py
 from rocketmq_py import ConsumeLater, Message, MessageQueue, ReceivedMessage, aio, blocking
-from rocketmq_py.handoff.log_records import log_records
+from rocketmq_py.handoff.callback_thread import log_records
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import PATIENCE
 

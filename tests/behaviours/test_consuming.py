@@ -8,7 +8,7 @@ import trio
 
 from rocketmq_py import Client, Message, Position, PushConsumer, ReceivedMessage
 from rocketmq_py.client import core_of
-from rocketmq_py.handoff.log_records import log_records
+from rocketmq_py.handoff.callback_thread import log_records
 from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import read_all

@@ -25,7 +25,7 @@ from rocketmq_py import (
 from rocketmq_py.admin import MessageType
 from rocketmq_py.client.features import LITE_TOPICS
 from rocketmq_py.errors import BrokerError, RequestTimeoutError, UnsupportedByBrokerError
-from rocketmq_py.handoff.log_records import log_records
+from rocketmq_py.handoff.callback_thread import log_records
 from rocketmq_py.names import dead_letter_topic
 from tests.behaviours.conftest import ClusterUnderTest, create_topic, until_in_route
 from tests.behaviours.reading import PATIENCE, read_all

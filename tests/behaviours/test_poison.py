@@ -7,7 +7,7 @@ import trio
 
 from rocketmq_py import Client, Message, PushConsumer, ReceivedMessage
 from rocketmq_py.client import core_of
-from rocketmq_py.handoff.log_records import log_records
+from rocketmq_py.handoff.callback_thread import log_records
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.sends import send_fields
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG

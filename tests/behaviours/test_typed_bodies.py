@@ -15,7 +15,7 @@ from rocketmq_py.client import core_of
 from rocketmq_py.client.features import POP, REPLIES
 from rocketmq_py.codecs import JSON, MESSAGEPACK
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.handoff.log_records import log_records
+from rocketmq_py.handoff.callback_thread import log_records
 from rocketmq_py.names import dead_letter_topic
 from rocketmq_py.protocol.bodies import RequestMode, RequestModeSetting
 from tests.behaviours.apis import new

@@ -212,7 +212,7 @@ LOCKED = """
     from rocketmq_py import Message
     from rocketmq_py.blocking import Producer
     from rocketmq_py.errors import ClosedError
-    from rocketmq_py.handoff.process_thread import trio_thread
+    from rocketmq_py.handoff.trio_thread import trio_thread
 
     producer = Producer(sys.argv[1], group="g")
     done = producer.submit(Message("T", b"x"))

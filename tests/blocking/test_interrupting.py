@@ -20,7 +20,7 @@ from rocketmq_py.blocking import (
     Reader,
 )
 from rocketmq_py.handoff.calls import ThreadCall
-from rocketmq_py.handoff.process_thread import trio_thread
+from rocketmq_py.handoff.trio_thread import trio_thread
 from tests.leftovers import Leftovers
 
 pytestmark = pytest.mark.long

@@ -1,8 +1,10 @@
-"""Calls from other threads into the trio thread."""
+"""The trio thread: calls from other threads, and the file descriptors that wake it up."""
 
 from __future__ import annotations
 
 import contextvars
+import os
+import select
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -11,10 +13,9 @@ import pytest
 import trio
 
 from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.handoff.callback_thread import log_records
 from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS, ThreadCall
-from rocketmq_py.handoff.log_records import log_records
-from rocketmq_py.handoff.process_thread import trio_thread
-from rocketmq_py.handoff.trio_thread import TrioThread
+from rocketmq_py.handoff.trio_thread import TrioThread, WakeupFd, trio_thread
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
 
@@ -306,3 +307,37 @@ def test_signal_just_before_a_wait_interrupts_it_soon(monkeypatch: pytest.Monkey
     with pytest.raises(KeyboardInterrupt):
         call.wait()
     assert timeouts == [SIGNAL_CHECK_SECONDS] * 3
+
+
+@pytest.fixture(params=["eventfd", "sockets"])
+def wakeup_fd(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> WakeupFd:
+    if request.param == "sockets":
+        monkeypatch.delattr(os, "eventfd", raising=False)
+    elif not hasattr(os, "eventfd"):
+        pytest.skip("this system has none")
+    return WakeupFd()
+
+
+def is_readable(wakeup_fd: WakeupFd) -> bool:
+    return bool(select.select([wakeup_fd], [], [], 0)[0])
+
+
+def test_descriptor_is_readable_from_wake_up_until_drained(wakeup_fd: WakeupFd) -> None:
+    assert not is_readable(wakeup_fd)
+    for _ in range(3):
+        wakeup_fd.wake()
+        wakeup_fd.wake()
+        assert is_readable(wakeup_fd)
+        wakeup_fd.drain()
+        assert not is_readable(wakeup_fd)
+
+
+def test_more_wake_ups_than_the_buffer_holds(wakeup_fd: WakeupFd) -> None:
+    for _ in range(100_000):
+        wakeup_fd.wake()
+    assert is_readable(wakeup_fd)
+
+
+def test_drain_of_a_drained_descriptor_does_nothing(wakeup_fd: WakeupFd) -> None:
+    wakeup_fd.drain()
+    assert not is_readable(wakeup_fd)

@@ -16,8 +16,8 @@ import trio.testing
 
 from rocketmq_py import Message, aio, blocking
 from rocketmq_py.errors import ClosedError
-from rocketmq_py.handoff import process_thread, trio_thread
-from rocketmq_py.handoff.log_records import log_records
+from rocketmq_py.handoff import trio_thread
+from rocketmq_py.handoff.callback_thread import log_records
 from rocketmq_py.message import MessageQueue
 from tests import virtual_time
 from tests.producer.test_closing import SLOW, SlowBroker
@@ -79,8 +79,8 @@ class Cluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     clock = trio.testing.MockClock()
     monkeypatch.setattr(trio_thread, "trio", VirtualTrio(clock))
-    monkeypatch.setattr(process_thread, "_threads", {})
-    thread = process_thread.trio_thread()
+    monkeypatch.setattr(trio_thread, "_threads", {})
+    thread = trio_thread.trio_thread()
     running = Cluster(thread, clock)
     thread.call(partial(thread.start_task, running.run))
     yield running

@@ -14,7 +14,7 @@ from rocketmq_py import Message, MessageQueue, TransactionState
 from rocketmq_py.blocking import Client
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.handoff import process_thread
+from rocketmq_py.handoff import trio_thread
 from rocketmq_py.hooks import RpcContext, RpcHook
 from rocketmq_py.message import SendResult
 from rocketmq_py.producer import ProducerHook, SendContext
@@ -119,8 +119,8 @@ def test_an_rpc_hook_fails_the_end_of_its_own_block(client: Client, error: type[
 def test_a_process_whose_threads_gevent_has_patched_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     patched = SimpleNamespace(is_module_patched=lambda name: name == "threading")
     monkeypatch.setitem(sys.modules, "gevent.monkey", patched)
-    monkeypatch.setattr(process_thread, "_threads", {})
+    monkeypatch.setattr(trio_thread, "_threads", {})
     before = threading.active_count()
     with pytest.raises(ConfigurationError, match="gevent has patched the threading module"):
-        process_thread.trio_thread()
+        trio_thread.trio_thread()
     assert threading.active_count() == before

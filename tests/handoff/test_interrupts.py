@@ -20,7 +20,7 @@ COMMON = """
     from concurrent.futures import ThreadPoolExecutor, wait
     from rocketmq_py import Message
     from rocketmq_py.blocking import Client, LitePullConsumer, Producer
-    from rocketmq_py.handoff.process_thread import trio_thread
+    from rocketmq_py.handoff.trio_thread import trio_thread
     from tests.handoff.interrupting import interrupt_everywhere
 
     address, call = sys.argv[1:3]
@@ -268,7 +268,7 @@ ON_LOOP = """
     import trio
     from rocketmq_py import Message
     from rocketmq_py.aio import Producer
-    from rocketmq_py.handoff.process_thread import trio_thread
+    from rocketmq_py.handoff.trio_thread import trio_thread
     from tests.handoff.interrupting import Interruption, steps
 
     address, call, loops = sys.argv[1:4]

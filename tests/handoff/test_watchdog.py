@@ -13,8 +13,8 @@ import pytest
 
 from rocketmq_py import Message, MessageQueue, aio, blocking
 from rocketmq_py.handoff import watchdog
-from rocketmq_py.handoff.log_records import log_records
-from rocketmq_py.handoff.process_thread import trio_thread
+from rocketmq_py.handoff.callback_thread import log_records
+from rocketmq_py.handoff.trio_thread import trio_thread
 from tests.blocking.conftest import BrokerThread
 
 PATIENCE = 60

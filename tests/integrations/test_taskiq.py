@@ -35,7 +35,7 @@ from rocketmq_py.client import core_of
 from rocketmq_py.client.client import member_callbacks
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ClosedError, ConfigurationError
-from rocketmq_py.handoff.log_records import log_records
+from rocketmq_py.handoff.callback_thread import log_records
 from rocketmq_py.integrations.taskiq import RocketMQBroker
 from rocketmq_py.metrics import MetricSource
 from rocketmq_py.protocol.sends import send_fields

@@ -17,7 +17,7 @@ from rocketmq_py.credentials import Credentials, signature
 from rocketmq_py.errors import ConnectError, RequestTimeoutError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.credential_source import MAX_CALLS, RENEWAL_INTERVAL, CredentialSource
+from rocketmq_py.remoting.client_connection import MAX_CALLS, RENEWAL_INTERVAL, CredentialSource
 from tests.remoting.serving import pool_of, serving
 
 HELD_BACK = 99

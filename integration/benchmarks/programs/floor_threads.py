@@ -22,7 +22,7 @@ import trio
 from integration.benchmarks.programs.floor import READ_SIZE, Answers, prepared
 from integration.benchmarks.programs.measuring import LATENCY_EVERY, Stopwatch, options, report, timed
 from rocketmq_py.address import split_address
-from rocketmq_py.handoff.wakeup_fd import WakeupFd
+from rocketmq_py.handoff.trio_thread import WakeupFd
 
 
 def locked_lock() -> threading.Lock:

@@ -34,8 +34,7 @@ from rocketmq_py.consumer.pop.settings import PopConsumerSettings
 from rocketmq_py.consumer.push.handler import Handler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.consumer.settings import PushConsumerSettings
-from rocketmq_py.handoff.docstrings import with_sections_of
-from rocketmq_py.handoff.hosted import Target
+from rocketmq_py.handoff.hosted import Target, with_sections_of
 from rocketmq_py.handoff.undelivered_messages import Fetch, Undelivered, UndeliveredPolls
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 

@@ -14,8 +14,7 @@ from rocketmq_py.callables import NeverBlocks, check_methods, is_async
 from rocketmq_py.client.lifespan import OnlyAsyncWith
 from rocketmq_py.errors import ClosedError, OutsideEventLoopError
 from rocketmq_py.handoff import hosted as base
-from rocketmq_py.handoff.context_manager import TrioContext
-from rocketmq_py.handoff.hosted import Target
+from rocketmq_py.handoff.hosted import Target, TrioContext
 from rocketmq_py.handoff.loop_link import LoopLink, current_link
 
 Result = TypeVar("Result")

@@ -19,8 +19,7 @@ from rocketmq_py.callables import NeverBlocks, check_callable
 from rocketmq_py.client.settings import ClientSettings
 from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.handoff.docstrings import with_sections_of
-from rocketmq_py.handoff.hosted import in_list, without_iterator
+from rocketmq_py.handoff.hosted import in_list, with_sections_of, without_iterator
 from rocketmq_py.handoff.hosted_producer import HostedProducer, LoopSendCall
 from rocketmq_py.handoff.loop_link import LoopLink, current_link
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult

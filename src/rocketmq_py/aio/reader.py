@@ -23,8 +23,7 @@ from rocketmq_py.consumer.read.pull_result_stream import (
     DEFAULT_PARALLEL,
     DEFAULT_RETRY_TIMEOUT,
 )
-from rocketmq_py.handoff.docstrings import with_sections_of
-from rocketmq_py.handoff.hosted import check_usable
+from rocketmq_py.handoff.hosted import check_usable, with_sections_of
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.position import Position
 from rocketmq_py.protocol.subscription import ALL

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff import hosted as base
-from rocketmq_py.handoff.context_manager import TrioContext
-from rocketmq_py.handoff.hosted import Target
+from rocketmq_py.handoff.hosted import Target, TrioContext
 
 Result = TypeVar("Result")
 

@@ -14,7 +14,7 @@ from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer import LiteTopicConsumerOptions, LiteTopicPushConsumerOptions, PoppedMessage
 from rocketmq_py.consumer.lite.settings import LiteTopicConsumerSettings, LiteTopicPushConsumerSettings
 from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
-from rocketmq_py.handoff.docstrings import with_sections_of
+from rocketmq_py.handoff.hosted import with_sections_of
 from rocketmq_py.handoff.undelivered_messages import Undelivered
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from rocketmq_py.blocking.pipelined_sends import ThreadSendQueue
 from rocketmq_py.client.settings import ClientSettings
 from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.handoff.docstrings import with_sections_of
-from rocketmq_py.handoff.hosted import in_list
+from rocketmq_py.handoff.hosted import in_list, with_sections_of
 from rocketmq_py.handoff.hosted_producer import HostedProducer, ThreadSendCall
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.producer import (

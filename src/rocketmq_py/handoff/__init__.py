@@ -20,16 +20,15 @@ to take. No lock guards shared data.
 Coming back: a thread waits for a lock that only its own call releases (:class:`ThreadCall`). An asyncio loop
 has an outbox and is woken once for everything in it (:class:`LoopLink`). Callbacks of the threads API's
 futures run in another thread (``blocking/futures.py``), and log records reach the user's handlers from a
-thread of their own (``log_records.py``), because both may be user code that blocks (``callback_thread.py``).
+thread of their own, because both may be user code that blocks (``callback_thread.py``).
 
 For example, ``send`` in ``aio/producer.py`` posts a ``LoopSendCall`` (``hosted_producer.py``) to the trio
 thread. It starts the send, for which ``producer/sender.py`` writes the message to a ``Connection``, and
 receives the outcome.
 
-Begin with ``trio_thread.py``, then ``calls.py``. ``process_thread.py`` has the one thread of the process, its
-end and forks; ``loop_link.py`` the way back to asyncio; ``wakeup_fd.py`` the descriptor that wakes a thread
-or a loop; ``hosted.py`` the objects that live in the trio thread, and ``hosted_producer.py`` the producers
-among them, with awaited sends; ``send_queue.py`` pipelined sends and their backpressure;
-``context_manager.py`` context managers that stay open in the trio thread; ``undelivered_messages.py``
-messages that were fetched for interrupted calls.
+Begin with ``trio_thread.py``, which has the one thread of the process, its end and forks, and the descriptor
+that wakes a thread or a loop. Then read ``calls.py``. ``loop_link.py`` has the way back to asyncio;
+``hosted.py`` the objects and context managers that live in the trio thread, and ``hosted_producer.py`` the
+producers among them, with awaited sends; ``send_queue.py`` pipelined sends and their backpressure;
+``undelivered_messages.py`` messages that were fetched for interrupted calls.
 """

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any, ClassVar, Concatenate, Final, Generic, ParamSpec, TypeVar, get_type_hints
 
@@ -16,8 +18,7 @@ from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.health import ClientHealth, Health
 from rocketmq_py.client.lifespan import Lifespan, limit_closing
 from rocketmq_py.errors import ClosedError, ConfigurationError
-from rocketmq_py.handoff.process_thread import trio_thread
-from rocketmq_py.handoff.trio_thread import TrioThread
+from rocketmq_py.handoff.trio_thread import TrioThread, trio_thread
 from rocketmq_py.handoff.watchdog import STUCK_SECONDS
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message
@@ -258,3 +259,100 @@ def in_list(argument: Any) -> Any:
     """Return an iterable as a list, for the same reason. A str, bytes or a Message is returned unchanged."""
     is_iterable = isinstance(argument, Iterable) and not isinstance(argument, str | bytes | Message)
     return list(argument) if is_iterable else argument
+
+
+Value = TypeVar("Value")
+
+
+class TrioContext(Generic[Value]):
+    """Enters and leaves an async context manager in a task of the trio thread.
+
+    Args:
+        thread: the trio thread.
+        manager: the context manager.
+
+    Attributes:
+        is_entered: whether it has been entered, and must be left.
+    """
+
+    def __init__(self, thread: TrioThread, manager: AbstractAsyncContextManager[Value]) -> None:
+        self._thread = thread
+        self._manager = manager
+        self.is_entered: bool = False
+        self._value: Value
+        self._scope = trio.CancelScope()
+        self._leaving = trio.Event()
+        self._left = trio.Event()
+        self._block_error: BaseException | None = None
+        self._raised: BaseException | None = None
+
+    async def enter(self) -> Value:
+        """Enter the context and return its value. Raises the errors of entering."""
+        await self._thread.start_task(self._run)
+        return self._value
+
+    async def leave(self, error: BaseException | None) -> None:
+        """Leave it as the user's block ended: with ``error``, or with None.
+
+        Raises the error of leaving, unless that is ``error`` itself. A cancellation or KeyboardInterrupt
+        cancels the context manager.
+        """
+        if error is None or isinstance(error, Exception):
+            self._block_error = error
+            self._leaving.set()
+        else:  # raised in the trio thread, a KeyboardInterrupt would end it
+            self._scope.cancel()
+        await self._left.wait()
+        if self._raised is not None and self._raised is not error:
+            raise self._raised
+
+    def abandon_soon(self) -> None:
+        """Cancel it, unless it has been left: :meth:`leave` may have been interrupted before it began.
+
+        Any thread may call this.
+        """
+        if self._thread.is_usable:
+            self._thread.post(self._abandon)
+
+    def _abandon(self) -> None:
+        if not self._leaving.is_set():
+            self._scope.cancel()
+
+    async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        try:
+            with self._scope:
+                async with self._manager as self._value:
+                    self.is_entered = True
+                    task_status.started()
+                    await self._leaving.wait()
+                    if self._block_error is not None:
+                        raise self._block_error
+        except BaseException as error:
+            if not self.is_entered:
+                raise
+            # User code that raises SystemExit, say, must not end the thread of all objects.
+            cancelled, self._raised = split_cancelled(error)
+            if cancelled is not None:
+                raise cancelled from None
+        finally:
+            self._left.set()
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+_SECTION = re.compile(r"^(?:Args|Returns|Yields|Raises):\n(?: {4}.*\n)+", re.MULTILINE)
+
+
+def with_sections_of(described: Callable[..., Any]) -> Callable[[Method], Method]:
+    """Decorate a method: its docstring ends with the arguments, results and errors of a trio class's method.
+
+    Other paragraphs are not copied, because the APIs differ in them.
+    """
+
+    def decorate(method: Method) -> Method:
+        sections = _SECTION.findall(f"{inspect.cleandoc(described.__doc__ or '')}\n")
+        texts = [inspect.cleandoc(method.__doc__ or ""), *map(str.rstrip, sections)]
+        method.__doc__ = "\n\n".join(texts)
+        return method
+
+    return decorate

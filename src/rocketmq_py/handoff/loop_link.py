@@ -17,9 +17,7 @@ import trio
 
 from rocketmq_py.errors import ClosedError, OutsideEventLoopError, RocketMQError
 from rocketmq_py.handoff.calls import LoopCall
-from rocketmq_py.handoff.process_thread import trio_thread
-from rocketmq_py.handoff.trio_thread import TrioThread
-from rocketmq_py.handoff.wakeup_fd import WakeupFd
+from rocketmq_py.handoff.trio_thread import TrioThread, WakeupFd, trio_thread
 from rocketmq_py.handoff.watchdog import STUCK_SECONDS
 
 MAX_AT_ONCE = 256

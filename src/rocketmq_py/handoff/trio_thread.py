@@ -1,23 +1,30 @@
-"""The thread that runs trio for the asyncio and threads APIs, and its inbox."""
+"""The thread that runs trio for the asyncio and threads APIs, and its inbox.
+
+A process has one (:func:`trio_thread`), made on first use, closed at exit, and left behind by a fork.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextvars
+import os
+import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 import trio
 
-from rocketmq_py.errors import ClosedError
-from rocketmq_py.handoff.callback_thread import mark_trio_thread
+from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.handoff.callback_thread import log_records, mark_trio_thread
 from rocketmq_py.handoff.calls import Call, ThreadCall
-from rocketmq_py.handoff.wakeup_fd import WakeupFd
 from rocketmq_py.handoff.watchdog import Watchdog
 from rocketmq_py.library_logger import LibraryLogger
-from rocketmq_py.remoting.writer import WriteTogether
+from rocketmq_py.remoting.wire import WriteTogether
 
 logger: Final = LibraryLogger("rocketmq_py.handoff")
 
@@ -303,3 +310,129 @@ class TrioThread(trio.abc.Instrument):
         self.is_usable = False
         for opened in list(self.open):
             opened._detach()
+
+
+class WakeupFd:
+    """Readable from the first :attr:`wake` until :meth:`drain`, from any thread.
+
+    It is an eventfd where the system has one (a third of the cost of a socket pair). The descriptors are
+    closed only when the object is garbage-collected: as long as another thread may still write to them,
+    their numbers must not belong to another file.
+
+    Attributes:
+        wake: makes it readable. Where there are eventfds it is a C function, so that a signal handler runs
+            before or after it, never within.
+    """
+
+    _descriptor = -1  # of the class, as __init__ may be interrupted before __del__
+    _sockets: tuple[socket.socket, socket.socket] | None = None
+
+    def __init__(self) -> None:
+        self.wake: Callable[[], object]
+        if hasattr(os, "eventfd"):
+            self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self.wake = partial(os.eventfd_write, self._descriptor, 1)
+            return
+        self._sockets = reader, writer = socket.socketpair()
+        reader.setblocking(False)
+        writer.setblocking(False)
+        self._descriptor = reader.fileno()
+        self.wake = partial(_send_if_possible, writer)
+
+    def __del__(self) -> None:
+        if self._sockets is not None:
+            for one in self._sockets:
+                one.close()
+        elif self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for."""
+        return self._descriptor
+
+    def drain(self) -> None:
+        """Make it unreadable until the next wake-up."""
+        try:
+            if self._sockets is None:
+                os.eventfd_read(self._descriptor)
+            else:
+                self._sockets[0].recv(4096)
+        except BlockingIOError:  # drained already: a loop that was interrupted may call its reader twice
+            pass
+
+
+def _send_if_possible(writer: socket.socket) -> None:
+    with suppress(BlockingIOError):  # a full buffer wakes the reader, too
+        writer.send(b"x")
+
+
+_threads: dict[str, TrioThread] = {}
+_CURRENT = "current"
+_ending: set[int] = set()
+"""This process, when it ends."""
+_left_behind: list[TrioThread] = []
+"""Threads of parent processes, kept from the garbage collector: finalizers must not touch their sockets."""
+
+
+def trio_thread() -> TrioThread:
+    """Return the trio thread of this process, and start it if there is none.
+
+    Raises ConfigurationError where gevent has replaced threads, and ClosedError when the process ends.
+    """
+    while True:
+        thread = _threads.get(_CURRENT)
+        if thread is not None and thread.is_usable:
+            return thread
+        _check_not_patched()
+        if os.getpid() in _ending:
+            raise ClosedError(PROCESS_ENDING)
+        # Without a lock: a signal handler may be here while the thread that it has interrupted is, too.
+        log_records.start()
+        fresh = TrioThread()
+        fresh.start()
+        if thread is not None and _threads.get(_CURRENT) is thread:  # unless another has taken its place
+            _threads.pop(_CURRENT, None)
+        if _threads.setdefault(_CURRENT, fresh) is fresh:
+            _close_at_end_of_worker()
+            return fresh
+        fresh.stop()  # another thread was faster
+
+
+def _check_not_patched() -> None:
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is not None and monkey.is_module_patched("threading"):
+        raise ConfigurationError(
+            "gevent has patched the threading module of this process, and rocketmq_py needs real threads: "
+            "use workers with threads (gunicorn -k gthread, celery -P threads), or send from a process that "
+            "gevent does not patch"
+        )
+
+
+def _close_at_end_of_worker() -> None:
+    """Close everything at the end of a multiprocessing worker, which does not run atexit functions."""
+    process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
+    if process is not None and util is not None and process.parent_process() is not None:
+        util.Finalize(None, _close_all, exitpriority=10)
+
+
+def _leave_behind() -> None:
+    """Forget the parent's thread in a child that was just forked."""
+    thread = _threads.pop(_CURRENT, None)
+    if thread is not None:
+        _left_behind.append(thread)
+        thread.leave_behind()
+
+
+def _close_all() -> None:
+    _ending.add(os.getpid())
+    thread = _threads.get(_CURRENT)
+    if thread is not None:
+        try:
+            thread.close_all()
+        finally:
+            log_records.flush()
+
+
+if hasattr(os, "register_at_fork"):  # Windows cannot fork
+    os.register_at_fork(after_in_child=_leave_behind)
+atexit.register(_close_all)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_py.client.user_functions import is_of_library
 from rocketmq_py.errors import ClosedError
-from rocketmq_py.handoff.log_records import log_records
+from rocketmq_py.handoff.callback_thread import log_records
 from rocketmq_py.library_logger import LibraryLogger
 
 if TYPE_CHECKING:

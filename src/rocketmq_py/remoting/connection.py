@@ -35,8 +35,7 @@ from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.nurseries import open_nursery
 from rocketmq_py.remoting.pending_requests import PendingRequest, PendingRequests
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
-from rocketmq_py.remoting.wire import WIRE_ERRORS, Wire, reason_of
-from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED, Writer
+from rocketmq_py.remoting.wire import DEFAULT_MAX_BUFFERED, WIRE_ERRORS, Wire, Writer, reason_of
 
 logger: Final = LibraryLogger("rocketmq_py.remoting")
 

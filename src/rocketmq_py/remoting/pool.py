@@ -12,9 +12,12 @@ import trio
 from rocketmq_py.credentials import Credentials, CredentialsProvider, RequestSigner
 from rocketmq_py.errors import ClosedError, Delivery, RequestTimeoutError, RocketMQError, TLSError
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.remoting.client_connection import ClientConnection
+from rocketmq_py.remoting.client_connection import (
+    ClientConnection,
+    CredentialSource,
+    CredentialsUnavailableError,
+)
 from rocketmq_py.remoting.connection import Connection, Handler
-from rocketmq_py.remoting.credential_source import CredentialSource, CredentialsUnavailableError
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.nurseries import open_nursery
 from rocketmq_py.remoting.pending_connection import PendingConnection
@@ -24,7 +27,7 @@ from rocketmq_py.remoting.rpc_hooks import RpcHooks
 from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.streams import StreamOpener, reason_of
 from rocketmq_py.remoting.tls import TLS
-from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED
+from rocketmq_py.remoting.wire import DEFAULT_MAX_BUFFERED
 
 
 class ConnectionPool:

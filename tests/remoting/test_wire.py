@@ -7,8 +7,8 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.remoting.wire import Wire
-from rocketmq_py.remoting.writer import (
+from rocketmq_py.remoting.wire import (
+    Wire,
     Writer,
     WriteTogether,
 )
