@@ -59,7 +59,7 @@ from rocketmq_py import consumer, producer
 from rocketmq_py.admin import (
 {operations}
 )
-from rocketmq_py.{package}.forwarding import {wrapper}
+from rocketmq_py.{package}.hosted import {wrapper}
 from rocketmq_py.handoff.hosted import plain, reading
 
 

@@ -261,7 +261,7 @@ def test_protocol_does_no_input_or_output() -> None:
 PRIVATE_ELSEWHERE = {
     # Declared by OutcomeReceiver. Users hold the receivers, so these methods are hidden from them.
     "_succeed": {"producer"},
-    "_fail": {"producer", "blocking"},
+    "_fail": {"producer"},
     # Of the standard library, documented in spite of their names.
     "_replace": {"client", "broker"},
     "_current_frames": {"consumer", "handoff"},

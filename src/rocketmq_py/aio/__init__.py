@@ -17,10 +17,14 @@ objects that the parent opened raise ClosedError.
 ``rocketmq_py.handoff`` passes the calls to trio's thread, and the results back.
 """
 
-from rocketmq_py.aio.admin import Admin
-from rocketmq_py.aio.client import Client
-from rocketmq_py.aio.consumer import LitePullConsumer, PopConsumer, PushConsumer
-from rocketmq_py.aio.lite_topic_consumer import LiteTopicConsumer, LiteTopicPushConsumer
+from rocketmq_py.aio.client import Admin, Client
+from rocketmq_py.aio.consumer import (
+    LitePullConsumer,
+    LiteTopicConsumer,
+    LiteTopicPushConsumer,
+    PopConsumer,
+    PushConsumer,
+)
 from rocketmq_py.aio.producer import Producer, TransactionProducer
 from rocketmq_py.aio.reader import Reader
 

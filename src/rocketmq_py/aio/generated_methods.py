@@ -24,7 +24,7 @@ from rocketmq_py.admin import (
     offsets,
     topics,
 )
-from rocketmq_py.aio.forwarding import coroutine
+from rocketmq_py.aio.hosted import coroutine
 from rocketmq_py.handoff.hosted import plain, reading
 
 

@@ -1,22 +1,28 @@
-"""The base class of everything that the asyncio API opens, and user functions called on the loop."""
+"""The base class of everything that the asyncio API opens, user functions called on the loop, and coroutines.
+
+The coroutines are declared from the async methods of the trio classes.
+"""
 
 from __future__ import annotations
 
 import contextvars
+import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rocketmq_py.callables import NeverBlocks, check_methods, is_async
 from rocketmq_py.client.lifespan import OnlyAsyncWith
 from rocketmq_py.errors import ClosedError, OutsideEventLoopError
 from rocketmq_py.handoff import hosted as base
-from rocketmq_py.handoff.hosted import Target, TrioContext
+from rocketmq_py.handoff.hosted import Target, TrioContext, without_iterator
 from rocketmq_py.handoff.loop_link import LoopLink, current_link
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Result = TypeVar("Result")
 
 
@@ -188,3 +194,29 @@ class HookOnLoop:
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         return on_loop(self._link, self._context, getattr(self._hook, name))
+
+
+def coroutine(
+    method: Callable[Concatenate[Any, P], Awaitable[R]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """Return a method that awaits the method of a trio class in the trio thread."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        positional = map(without_iterator, args)
+        named = {key: without_iterator(value) for key, value in kwargs.items()}
+        result: R = await self._call(getattr(self._target, name), *positional, **named)
+        return result
+
+    return call
+
+
+def written_for(
+    method: Callable[Concatenate[Any, P], Awaitable[R]],
+) -> Callable[[Callable[..., Coroutine[Any, Any, R]]], Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]]:
+    """Decorate a method that is written by hand: it gets the signature and docstring of a trio class's.
+
+    Its own docstring is the first line of that one, for editors, which do not run this.
+    """
+    return functools.wraps(method)

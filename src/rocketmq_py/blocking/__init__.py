@@ -14,10 +14,14 @@ pending messages. In a forked child, objects that the parent opened raise Closed
 stay untouched: open new ones there.
 """
 
-from rocketmq_py.blocking.admin import Admin
-from rocketmq_py.blocking.client import Client
-from rocketmq_py.blocking.consumer import LitePullConsumer, PopConsumer, PushConsumer
-from rocketmq_py.blocking.lite_topic_consumer import LiteTopicConsumer, LiteTopicPushConsumer
+from rocketmq_py.blocking.client import Admin, Client
+from rocketmq_py.blocking.consumer import (
+    LitePullConsumer,
+    LiteTopicConsumer,
+    LiteTopicPushConsumer,
+    PopConsumer,
+    PushConsumer,
+)
 from rocketmq_py.blocking.producer import Producer, TransactionProducer
 from rocketmq_py.blocking.reader import Reader
 

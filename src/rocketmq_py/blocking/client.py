@@ -1,15 +1,20 @@
-"""A client for threads that several producers and consumers share."""
+"""Client for threads, which several producers and consumers share, and Admin."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final, Unpack
 
-from rocketmq_py import shared_client
-from rocketmq_py.blocking.admin import Admin
-from rocketmq_py.blocking.consumer import LitePullConsumer, PopConsumer, PushConsumer
+from rocketmq_py import admin, shared_client
+from rocketmq_py.blocking.consumer import (
+    LitePullConsumer,
+    LiteTopicConsumer,
+    LiteTopicPushConsumer,
+    PopConsumer,
+    PushConsumer,
+)
+from rocketmq_py.blocking.generated_methods import AdminMethods
 from rocketmq_py.blocking.hosted import Hosted
-from rocketmq_py.blocking.lite_topic_consumer import LiteTopicConsumer, LiteTopicPushConsumer
 from rocketmq_py.blocking.producer import Producer, TransactionProducer
 from rocketmq_py.blocking.reader import Reader
 from rocketmq_py.client.settings import ClientOptions, ClientSettings
@@ -17,6 +22,32 @@ from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.handoff.hosted import reading
 from rocketmq_py.remoting import RpcHook
 from rocketmq_py.shared_client import FactoryMethods
+
+
+@takes_settings(ClientSettings)
+class Admin(AdminMethods, Hosted[admin.Admin]):
+    """``rocketmq_py.Admin`` for threads: the same attributes and methods, without ``await``.
+
+    Args:
+        client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
+            a ``rocketmq_py.blocking.Client`` to share.
+        **options: the settings of a Client, unless one is shared.
+
+    Raises:
+        ConfigurationError: an option is unknown or not valid.
+        ClosedError: the client is closed, or belongs to the parent of this process.
+    """
+
+    def __init__(self, client: Client | str | None = None, **options: Unpack[ClientOptions]) -> None:
+        shared, parent = self._shared_client(client)
+        target = admin.Admin(shared, **options)
+        super().__init__(target, parent)
+        self._set_operations(target)
+
+    @property
+    def settings(self) -> ClientSettings:
+        """The settings of its client."""
+        return self._target.settings
 
 
 @takes_settings(ClientSettings)

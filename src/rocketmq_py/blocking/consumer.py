@@ -1,4 +1,4 @@
-"""Push, lite pull and pop consumers for threads."""
+"""Push, lite pull, pop and lite topic consumers for threads."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from rocketmq_py import consumer
 from rocketmq_py.arguments import Duration
 from rocketmq_py.blocking.generated_methods import (
     LitePullConsumerMethods,
+    LiteTopicConsumerMethods,
+    LiteTopicPushConsumerMethods,
     PopConsumerMethods,
     PushConsumerMethods,
 )
@@ -25,10 +27,13 @@ from rocketmq_py.consumer import (
     ConsumerHook,
     ConsumerStatistics,
     LitePullConsumerOptions,
+    LiteTopicConsumerOptions,
+    LiteTopicPushConsumerOptions,
     PopConsumerOptions,
     PoppedMessage,
     PushConsumerOptions,
 )
+from rocketmq_py.consumer.lite.settings import LiteTopicConsumerSettings, LiteTopicPushConsumerSettings
 from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES, is_leaving
 from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerSettings
 from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES
@@ -395,3 +400,100 @@ class PopConsumer(PopConsumerMethods, ReceivingConsumer[consumer.PopConsumer]):
         )
         taken = self._undelivered.take(max_messages, lambda message: topic in (None, message.topic))
         return taken or self._fetch(self._undelivered, receive)
+
+
+@takes_settings(LiteTopicConsumerSettings, ClientSettings)
+class LiteTopicConsumer(LiteTopicConsumerMethods, ReceivingConsumer[consumer.LiteTopicConsumer]):
+    """``rocketmq_py.LiteTopicConsumer`` for threads: receives messages of lite topics on request (5.5).
+
+    Options, errors and guarantees are those of the trio LiteTopicConsumer. An interrupted ``receive`` loses
+    no messages: the next one returns them.
+
+    Args:
+        client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
+            a ``rocketmq_py.blocking.Client`` to share.
+        group: the consumer group. Its attribute ``lite.bind.topic`` must name the parent topic.
+        **options: the settings of a LiteTopicConsumer, of which ``parent`` is required, and those of a Client
+            unless one is shared.
+
+    Raises:
+        ConfigurationError: an option is unknown, missing or not valid.
+    """
+
+    def __init__(
+        self,
+        client: str | Client | None = None,
+        *,
+        group: str | None = None,
+        **options: Unpack[LiteTopicConsumerOptions],
+    ) -> None:
+        shared, parent = self._shared_client(client)
+        self._undelivered: Undelivered[PoppedMessage] = Undelivered(self._check_open)
+        super().__init__(consumer.LiteTopicConsumer(shared, group=group, **options), parent)
+
+    @property
+    def settings(self) -> LiteTopicConsumerSettings:
+        """The settings."""
+        return self._target.settings
+
+    @property
+    def lite_topics(self) -> frozenset[str]:
+        """The subscribed lite topics."""
+        lite_topics: frozenset[str] = self._get("lite_topics")
+        return lite_topics
+
+    @with_sections_of(consumer.LiteTopicConsumer.receive)
+    def receive(
+        self, *, max_messages: int = MAX_MESSAGES, invisible: Duration = 60.0, wait: Duration = 15.0
+    ) -> list[PoppedMessage]:
+        """Receive messages of the subscribed lite topics as soon as there are any.
+
+        When interrupted, no message is lost: the next call returns it.
+        """
+        receive = partial(self._target.receive, max_messages=max_messages, invisible=invisible, wait=wait)
+        return self._undelivered.take(max_messages) or self._fetch(self._undelivered, receive)
+
+
+@takes_settings(LiteTopicPushConsumerSettings, ClientSettings)
+class LiteTopicPushConsumer(LiteTopicPushConsumerMethods, HandlerConsumer[consumer.LiteTopicPushConsumer]):
+    """``rocketmq_py.LiteTopicPushConsumer`` for threads: a pool of threads calls the handler (5.5).
+
+    ::
+
+        with LiteTopicPushConsumer("127.0.0.1:9876", group="agents", parent="Sessions") as consumer:
+            consumer.subscribe_lite("session-42")
+            consumer.run(handle)  # def handle(message); raise = handle again
+
+    Options, errors and guarantees are those of the trio LiteTopicPushConsumer.
+
+    Args:
+        client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
+            a ``rocketmq_py.blocking.Client`` to share.
+        group: the consumer group. Its attribute ``lite.bind.topic`` must name the parent topic.
+        **options: the settings of a LiteTopicPushConsumer, of which ``parent`` is required, and those of a
+            Client unless one is shared.
+
+    Raises:
+        ConfigurationError: an option is unknown, missing or not valid.
+    """
+
+    def __init__(
+        self,
+        client: str | Client | None = None,
+        *,
+        group: str | None = None,
+        **options: Unpack[LiteTopicPushConsumerOptions],
+    ) -> None:
+        shared, parent = self._shared_client(client)
+        super().__init__(consumer.LiteTopicPushConsumer(shared, group=group, **options), parent)
+
+    @property
+    def settings(self) -> LiteTopicPushConsumerSettings:
+        """The settings."""
+        return self._target.settings
+
+    @property
+    def lite_topics(self) -> frozenset[str]:
+        """The subscribed lite topics."""
+        lite_topics: frozenset[str] = self._get("lite_topics")
+        return lite_topics

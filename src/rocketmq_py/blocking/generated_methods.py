@@ -24,7 +24,7 @@ from rocketmq_py.admin import (
     offsets,
     topics,
 )
-from rocketmq_py.blocking.forwarding import blocking
+from rocketmq_py.blocking.hosted import blocking
 from rocketmq_py.handoff.hosted import plain, reading
 
 

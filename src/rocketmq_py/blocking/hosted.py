@@ -1,19 +1,25 @@
-"""The base class of everything that the threads API opens."""
+"""The base class of everything that the threads API opens, and its blocking methods.
+
+They are declared from the async methods of the trio classes.
+"""
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff import hosted as base
-from rocketmq_py.handoff.hosted import Target, TrioContext
+from rocketmq_py.handoff.hosted import Target, TrioContext, without_iterator
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Result = TypeVar("Result")
 
 
@@ -106,3 +112,33 @@ class Hosted(base.Hosted[Target]):
 def call(hosted: Hosted[Any], function: Callable[[], Awaitable[Result]]) -> Result:
     """Wait for an async function in the trio thread while ``hosted`` is open."""
     return hosted._call(function)
+
+
+def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
+    """Return a method that runs the method of a trio class in the trio thread and waits for its end."""
+    name = method.__name__
+
+    @written_for(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        positional = map(without_iterator, args)
+        named = {key: without_iterator(value) for key, value in kwargs.items()}
+        result: R = self._call(getattr(self._target, name), *positional, **named)
+        return result
+
+    return call
+
+
+def written_for(
+    method: Callable[Concatenate[Any, P], Awaitable[R]],
+) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
+    """Decorate a method that is written by hand: it gets the signature and docstring of a trio class's.
+
+    Its own docstring is the first line of that one, for editors, which do not run this.
+    """
+
+    def decorate(call: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
+        wrapped: Callable[Concatenate[Any, P], R] = functools.wraps(method)(call)
+        wrapped.__doc__ = (method.__doc__ or "").replace("When cancelled", "When interrupted")
+        return wrapped
+
+    return decorate

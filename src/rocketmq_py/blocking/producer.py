@@ -1,25 +1,27 @@
-"""Producers for threads."""
+"""Producers for threads, and their pipelined sends with concurrent futures."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from rocketmq_py import producer
 from rocketmq_py.arguments import Duration
-from rocketmq_py.blocking.forwarding import blocking, written_for
-from rocketmq_py.blocking.futures import ThreadFuture
+from rocketmq_py.blocking.futures import CallbackRunner, ThreadFuture, callback_runner_of
 from rocketmq_py.blocking.generated_methods import ProducerMethods
-from rocketmq_py.blocking.hosted import Hosted
-from rocketmq_py.blocking.pipelined_sends import ThreadSendQueue
+from rocketmq_py.blocking.hosted import Hosted, blocking, written_for
 from rocketmq_py.client.settings import ClientSettings
 from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS
 from rocketmq_py.handoff.hosted import in_list, with_sections_of
 from rocketmq_py.handoff.hosted_producer import HostedProducer, ThreadSendCall
+from rocketmq_py.handoff.send_queue import SendQueue, result_of
+from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.producer import (
     PendingReply,
@@ -30,11 +32,92 @@ from rocketmq_py.producer import (
 )
 from rocketmq_py.producer.destinations import Destination
 from rocketmq_py.producer.hooks import ProducerHook
+from rocketmq_py.producer.outcome import FailureLog
 from rocketmq_py.producer.settings import ProducerOptions, ProducerSettings
 from rocketmq_py.producer.transaction_settings import TransactionSettings
 
 if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client
+
+
+class ThreadSendFuture(ThreadFuture[SendResult]):
+    """A pipelined send. Cancelling it keeps the message from being sent while it waits in the queue.
+
+    Args:
+        send_queue: the queue.
+        message, size, queue, timeout: see QueuedSend.
+    """
+
+    def __init__(
+        self,
+        send_queue: ThreadSendQueue,
+        message: Message,
+        size: int,
+        queue: Destination | None,
+        timeout: Duration | None,
+    ) -> None:
+        super().__init__(send_queue.thread, send_queue.callback_runner)
+        self.message: Message | None = message
+        self.size = size
+        self.queue = queue
+        self.timeout = timeout
+        self._send_queue = send_queue
+
+    def _result_of(self, outcome: Any) -> SendResult:
+        if isinstance(outcome, SendResult):
+            return outcome
+        result = result_of(outcome)
+        self._outcome = result
+        return result
+
+    # In the trio thread
+
+    def _succeed(self, result: Any) -> None:
+        """Set the result."""
+        self._send_queue.release(self)
+        self.finish(result)
+
+    def _fail(self, error: BaseException, log: FailureLog | None = None) -> None:
+        """Set the error."""
+        self._send_queue.release(self, error)
+        super()._fail(error)
+
+
+class ThreadSendQueue(SendQueue[ThreadSendFuture]):
+    """Takes messages from threads; see SendQueue.
+
+    Attributes:
+        callback_runner: calls the callbacks of the futures.
+    """
+
+    def __init__(self, thread: TrioThread, *args: Any, **kwargs: Any) -> None:
+        super().__init__(thread, *args, **kwargs)
+        self.callback_runner: CallbackRunner = callback_runner_of(thread)
+
+    def send(
+        self, message: Message, queue: Destination | None, timeout: Duration | None = None
+    ) -> ThreadSendFuture:
+        """Queue a message when there is space. If the wait is interrupted, it is not sent.
+
+        Raises InvalidMessageError and ClosedError.
+        """
+        size = self.check(message)
+        if not self.has_space(size):
+            self._wait_for_space(size)
+        future = ThreadSendFuture(self, message, size, queue, timeout)
+        self.add(future)
+        return future
+
+    def _wait_for_space(self, size: int) -> None:
+        if self.thread.is_current:
+            return  # a hook that sends: the trio thread cannot wait for itself
+        while not self.has_space(size):
+            self.check_open()
+            woken = threading.Lock()
+            woken.acquire()
+            if self.must_wait(woken.release, size) and not woken.acquire(timeout=SIGNAL_CHECK_SECONDS):
+                self.thread.watchdog.check()
+        self.check_open()
 
 
 @takes_settings(ProducerSettings, ClientSettings)

@@ -31,6 +31,10 @@ R = TypeVar("R")
 Result = TypeVar("Result")
 AnyHealth = TypeVar("AnyHealth", bound=Health)
 Target = TypeVar("Target", bound=Lifespan, covariant=True)
+Value = TypeVar("Value")
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+_SECTION = re.compile(r"^(?:Args|Returns|Yields|Raises):\n(?: {4}.*\n)+", re.MULTILINE)
 
 
 class _BlockFailedError(Exception):
@@ -261,11 +265,10 @@ def in_list(argument: Any) -> Any:
     return list(argument) if is_iterable else argument
 
 
-Value = TypeVar("Value")
-
-
 class TrioContext(Generic[Value]):
-    """Enters and leaves an async context manager in a task of the trio thread.
+    """Enters and leaves an async context manager in a task of the trio thread, around a block of the user.
+
+    It is a transaction, or a message that is held.
 
     Args:
         thread: the trio thread.
@@ -336,11 +339,6 @@ class TrioContext(Generic[Value]):
                 raise cancelled from None
         finally:
             self._left.set()
-
-
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-_SECTION = re.compile(r"^(?:Args|Returns|Yields|Raises):\n(?: {4}.*\n)+", re.MULTILINE)
 
 
 def with_sections_of(described: Callable[..., Any]) -> Callable[[Method], Method]:
