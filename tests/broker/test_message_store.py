@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, OffsetList, StoredMessage
-from rocketmq_py.broker.storage.message_store import MESSAGE_OVERHEAD, MessageStore
+from rocketmq_py.broker.storage.message_store import MESSAGE_OVERHEAD, MessageStore, MinuteRate
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.protocol.stored_message import decode_messages
 
@@ -13,8 +13,8 @@ ADDRESS = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now_ms = 1000
+    def __init__(self, now_ms: int = 1000) -> None:
+        self.now_ms = now_ms
 
     def __call__(self) -> int:
         return self.now_ms
@@ -182,3 +182,39 @@ def test_the_oldest_messages_are_dropped_beyond_the_maximum_number() -> None:
     ]
     assert store.message_at(stored[1].commit_log_offset) is None
     assert store.message_at(stored[2].commit_log_offset) is stored[2]
+
+
+def test_a_minute_rate_covers_the_last_minute_in_steps_of_10_seconds() -> None:
+    clock = Clock(0)
+    rate = MinuteRate(clock)
+    rate.add(300, clock.now_ms)
+    rate.add(300, clock.now_ms)
+    rates = []
+    for _ in range(9):
+        rates.append(rate.value())
+        clock.now_ms += 10_000
+    assert rates == [0, 60, 30, 20, 15, 12, 10, 0, 0]
+
+
+def test_a_minute_rate_leaves_out_the_current_10_seconds() -> None:
+    clock = Clock(0)
+    rate = MinuteRate(clock)
+    rate.add(10, clock.now_ms)
+    clock.now_ms += 10_000
+    rate.add(30, clock.now_ms)
+    assert rate.value() == 1
+    clock.now_ms += 9_999
+    assert rate.value() == 1
+    clock.now_ms += 1
+    assert rate.value() == 2
+
+
+def test_a_minute_rate_forgets_counts_from_before_a_pause() -> None:
+    clock = Clock(0)
+    rate = MinuteRate(clock)
+    rate.add(1000, clock.now_ms)
+    clock.now_ms += 3_600_000
+    rate.add(60, clock.now_ms)
+    assert rate.value() == 0
+    clock.now_ms += 10_000
+    assert rate.value() == 1

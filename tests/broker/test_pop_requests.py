@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.broker.pop.held_pops import MAX_HELD
+from rocketmq_py.broker.pop.pop_requests import MAX_HELD
 from rocketmq_py.broker.storage.message_store import MESSAGE_OVERHEAD
 from rocketmq_py.codes import RequestCode, ResponseCode
 from tests.broker.offline import START_MS, Answer, OfflineBroker, OfflineClient

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.broker.sql92 import SqlFilterError, parse
+from rocketmq_py.broker.sql92.expressions import EvaluationError, format_double, parse_double
 from rocketmq_py.broker.sql92.parser import MAX_DEPTH
 from rocketmq_py.broker.sql92.tokens import MAX_LENGTH
-from rocketmq_py.broker.sql92.values import EvaluationError, format_double, parse_double
 from tests.behaviours.conditions import CONDITIONS, CONDITIONS_OF_5, FAULTS, MESSAGES
 
 PULL_ONLY = 3  # the last conditions of the table are only valid in a pull

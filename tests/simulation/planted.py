@@ -12,8 +12,8 @@ import trio
 from rocketmq_py import Message, MessageQueue, PoppedMessage, ReceivedMessage
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import RequestHandler
+from rocketmq_py.broker.groups import QueueLocks
 from rocketmq_py.broker.name_server import NameServer
-from rocketmq_py.broker.queue_locks import QueueLocks
 from rocketmq_py.broker.sends.transactions import TransactionProcessor
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.client.heartbeats import Heartbeats

@@ -10,11 +10,10 @@ import attrs
 from rocketmq_py.broker.broker import COMMON_PROCESSORS, Broker
 from rocketmq_py.broker.client_requests import ClientProcessor
 from rocketmq_py.broker.dispatch import UNSET_REMARK, Dispatcher, Refusal, RequestHandler
-from rocketmq_py.broker.groups import ConsumerGroups, ProducerGroups
+from rocketmq_py.broker.groups import ConsumerGroups, ProducerGroups, QueueLocks
 from rocketmq_py.broker.message_filters import SqlFilterTable
 from rocketmq_py.broker.name_server import NameServer, register_periodically
 from rocketmq_py.broker.pull_requests import PullProcessor
-from rocketmq_py.broker.queue_locks import QueueLocks
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection

@@ -9,10 +9,9 @@ import attrs
 
 from rocketmq_py.address import pack_address, split_address
 from rocketmq_py.broker.config import BrokerConfig
-from rocketmq_py.broker.groups import ConsumerGroups, ProducerGroups, SubscriptionGroups
+from rocketmq_py.broker.groups import ConsumerGroups, ProducerGroups, QueueLocks, SubscriptionGroups
 from rocketmq_py.broker.message_filters import SqlFilterTable
 from rocketmq_py.broker.offsets import OffsetTable
-from rocketmq_py.broker.queue_locks import QueueLocks
 from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.topics import TopicConfig, TopicTable
 from rocketmq_py.message import MessageQueue

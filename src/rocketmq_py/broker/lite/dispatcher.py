@@ -11,8 +11,7 @@ import attrs
 import trio
 
 from rocketmq_py.broker.held_requests import HeldRequest, HeldRequests, HoldingProcessor
-from rocketmq_py.broker.pop.ordered_pops import GroupQueue
-from rocketmq_py.broker.pop.queue_timers import QueueTimers
+from rocketmq_py.broker.pop.ordered_pops import GroupQueue, QueueTimers
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.protocol.bodies import ClientGroup
 from rocketmq_py.protocol.command import Command

@@ -6,7 +6,7 @@ number they are parsed as one, and a message whose property is not a number does
 makes a condition neither true nor false, which does not match either.
 
 ``parse()`` turns the text into a ``Condition``, and ``Condition.matches()`` evaluates it for one message.
-Start reading in ``parser``; ``expressions`` holds the tree that it builds, ``values`` Java's comparisons.
+Start reading in ``parser``; ``expressions`` holds the tree that it builds, with Java's comparisons.
 """
 
 from __future__ import annotations

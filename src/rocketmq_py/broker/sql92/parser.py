@@ -13,19 +13,24 @@ from rocketmq_py.broker.sql92.expressions import (
     ComparisonOperator,
     Condition,
     EqualityCondition,
+    EvaluationError,
     Expression,
     InCondition,
+    KnownValue,
     Literal,
     LogicalCondition,
+    Long,
     NotCondition,
     Property,
     PropertyCondition,
     SubstringCondition,
     SubstringOperator,
     UnaryMinus,
+    Value,
+    compare,
+    format_double,
 )
 from rocketmq_py.broker.sql92.tokens import SqlFilterError, Token, Tokenizer, TokenKind, java_name
-from rocketmq_py.broker.sql92.values import EvaluationError, KnownValue, Long, Value, compare, format_double
 
 MAX_DEPTH = 64
 """Allowed depth of parentheses, signs and chained comparisons. Java has no limit and overflows its stack."""

@@ -1,4 +1,4 @@
-"""The store of all messages: a commit log in memory, and the consume queues of each topic.
+"""The store of all messages: a commit log in memory, the consume queues of each topic, counts and rates.
 
 Java: ``DefaultMessageStore`` with ``CommitLog`` and ``ConsumeQueue``. Here the log and the queues refer to
 the same ``StoredMessage`` objects, whose encoded bytes are copied into every answer.
@@ -7,13 +7,12 @@ the same ``StoredMessage`` objects, whose encoded bytes are copied into every an
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, OffsetList, StoredMessage
-from rocketmq_py.broker.storage.meters import Meter, MinuteRate
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.names import lite_queue
 from rocketmq_py.protocol.stored_message import encode_message
@@ -270,3 +269,80 @@ class MessageStore:
             for of_lite_topic in self._lite_queues_of.pop(oldest.commit_log_offset, ()):
                 of_lite_topic.remove_first()
             self._used_bytes -= len(oldest.data) + MESSAGE_OVERHEAD
+
+
+_LONGEST_SECONDS = 600
+_INTERVAL_MS = 10_000
+_INTERVALS = 6
+
+
+class Meter:
+    """Counts messages, and gives the rates of the last 10, 60 and 600 seconds (Java: ``StoreStatsService``).
+
+    Args:
+        now_ms: the clock, epoch milliseconds.
+
+    Attributes:
+        total: the number of messages counted.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._seconds: deque[list[int]] = deque()  # [second, count]
+        self.total: int = 0
+
+    def add(self, count: int, now_ms: int) -> None:
+        """Count messages. The caller passes the current time, which it has read already."""
+        self.total += count
+        second = now_ms // 1000
+        seconds = self._seconds
+        if seconds and seconds[-1][0] == second:
+            seconds[-1][1] += count
+            return
+        seconds.append([second, count])
+        while seconds[0][0] <= second - _LONGEST_SECONDS:
+            seconds.popleft()
+
+    def rates(self) -> str:
+        """Return the three rates, separated by spaces, as Java formats them."""
+        now = self._now_ms() // 1000
+        spans = (10, 60, _LONGEST_SECONDS)
+        counts = [sum([count for second, count in self._seconds if second > now - span]) for span in spans]
+        return " ".join([str(count / span) for count, span in zip(counts, spans, strict=True)])
+
+
+class MinuteRate:
+    """Messages per second over the last minute, updated every 10 seconds (Java: ``StatsItem``).
+
+    Messages of the current 10 seconds are not included. The rate is 0 until the first 10 seconds are over.
+
+    Args:
+        now_ms: the clock, epoch milliseconds.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._first = self._interval()
+        self._counts: deque[list[int]] = deque()  # [interval, count]
+
+    def add(self, count: int, now_ms: int) -> None:
+        """Count messages. The caller passes the current time, which it has read already."""
+        interval, counts = now_ms // _INTERVAL_MS, self._counts
+        if counts and counts[-1][0] == interval:
+            counts[-1][1] += count
+            return
+        counts.append([interval, count])
+        while counts[0][0] < interval - _INTERVALS:
+            counts.popleft()
+
+    def value(self) -> float:
+        """Return the rate, messages per second."""
+        now = self._interval()
+        first = max(self._first, now - _INTERVALS)
+        if now == first:
+            return 0.0
+        count = sum([count for interval, count in self._counts if first <= interval < now])
+        return count * 1000 / ((now - first) * _INTERVAL_MS)
+
+    def _interval(self) -> int:
+        return self._now_ms() // _INTERVAL_MS
