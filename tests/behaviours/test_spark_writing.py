@@ -24,9 +24,8 @@ from rocketmq_py.property_names import (
 )
 from rocketmq_py.selectors import SelectByHash
 from rocketmq_py.spark import STAMP, connections
-from rocketmq_py.spark.dead_letters import BODY_SIZE, REASON
 from rocketmq_py.spark.options import ConnectionOptions
-from rocketmq_py.spark.piece_sender import WriteSummary
+from rocketmq_py.spark.piece_sender import BODY_SIZE, REASON, WriteSummary
 from rocketmq_py.spark.sink import row_writer
 from rocketmq_py.spark.sink_options import SinkOptions
 from rocketmq_py.spark.sink_task import WriteError

@@ -21,7 +21,7 @@ from rocketmq_py.spark.batch_plan import (
     share_out,
     stream_backlog,
 )
-from rocketmq_py.spark.data_loss import LostOffsets
+from rocketmq_py.spark.discovery import LostOffsets
 from rocketmq_py.spark.offsets import StreamOffset
 from tests.spark.fake_clients import queue
 

@@ -8,7 +8,7 @@ import pytest
 
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.spark.batch_plan import batch_backlog
-from rocketmq_py.spark.data_loss import LostOffsets, data_loss_error, report_losses
+from rocketmq_py.spark.discovery import LostOffsets, data_loss_error, report_losses
 from tests.spark.fake_clients import queue
 
 QUEUES = [queue(queue_id=number) for number in range(4)]

@@ -15,10 +15,10 @@ from rocketmq_py.errors import (
     RocketMQError,
     TopicNotFoundError,
 )
-from rocketmq_py.spark.data_loss import LostOffsets
 from rocketmq_py.spark.discovery import (
     BROKER_PATIENCE,
     RETRY_DELAYS,
+    LostOffsets,
     MissingQueues,
     QueueDiscovery,
     check_positions_exist,

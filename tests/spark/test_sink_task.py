@@ -27,9 +27,11 @@ from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.selectors import SelectByHash
 from rocketmq_py.spark import sink_task
 from rocketmq_py.spark.batch_encoder import BatchEncoder, PreparedBatch
-from rocketmq_py.spark.dead_letters import BODY_SIZE, REASON, DeadLetters
 from rocketmq_py.spark.piece_sender import (
+    BODY_SIZE,
     MAX_RETRY_DELAY,
+    REASON,
+    DeadLetters,
     EarlierBatchFailedError,
     PieceSender,
     SendOutcome,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_plan import Backlog
-from rocketmq_py.spark.size_limit import (
+from rocketmq_py.spark.stream_planner import (
     MAX_SAMPLES,
     MIN_SAMPLES,
     ROUNDS,

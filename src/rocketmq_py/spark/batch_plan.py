@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.spark.data_loss import LostOffsets
+from rocketmq_py.spark.discovery import LostOffsets
 from rocketmq_py.spark.offsets import Offsets, StreamOffset
 from rocketmq_py.spark.positions import QueueRanges
 

@@ -1,4 +1,7 @@
-"""Discovery of the queues to read, with retries while the cluster is away, and detection of lost queues."""
+"""Discovery of the queues to read, with retries while the cluster is away, and detection of losses.
+
+Lost offsets raise an error that names them. If the query continues without them, it logs a warning.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,61 @@ from typing import Final, Protocol
 import attrs
 
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
-from rocketmq_py.errors import ConfigurationError, NoQueueError, RocketMQError, TopicNotFoundError
+from rocketmq_py.errors import (
+    ConfigurationError,
+    DataLossError,
+    NoQueueError,
+    RocketMQError,
+    TopicNotFoundError,
+)
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.position import Position
-from rocketmq_py.spark.data_loss import LostOffsets
 from rocketmq_py.spark.offsets import Offsets
 from rocketmq_py.spark.positions import Positions, QueueRanges
 from rocketmq_py.spark.source_options import SourceOptions
 
 logger: Final = LibraryLogger("rocketmq_py.spark")
+
+LOSS_ADVICE = "; set failOnDataLoss to false to continue without them"
+
+
+@attrs.frozen
+class LostOffsets:
+    """Offsets that a batch should read and that do not exist (any more).
+
+    Args:
+        queue: their queue.
+        first: the first lost offset.
+        end: the offset after the last one. None stands for all offsets from ``first`` on.
+        cause: why they are lost, for the error.
+    """
+
+    queue: MessageQueue
+    first: int
+    end: int | None
+    cause: str = "the broker does not have them any more"
+
+    def error(self, advice: str = "") -> DataLossError:
+        """Return the error that describes the loss."""
+        return DataLossError(self.queue, self.first, self.end, advice, cause=self.cause)
+
+
+def data_loss_error(losses: Sequence[LostOffsets]) -> DataLossError:
+    """Return one error for all losses. It describes the first loss and counts the other queues."""
+    others = len({loss.queue for loss in losses} - {losses[0].queue})
+    queues = "queue has" if others == 1 else "queues have"
+    more = f"; {others} more {queues} lost offsets" if others else ""
+    return losses[0].error(more + LOSS_ADVICE)
+
+
+def report_losses(losses: Sequence[LostOffsets], *, fail: bool) -> None:
+    """Raise a DataLossError for the losses if ``fail`` is set, else log a warning for each."""
+    if losses and fail:
+        raise data_loss_error(losses)
+    for loss in losses:
+        logger.warning("%s; continuing without them", loss.error())
+
 
 BROKER_PATIENCE = 300.0
 """Seconds that a broker with unread messages may be away before its messages count as lost."""

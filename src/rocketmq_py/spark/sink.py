@@ -14,9 +14,8 @@ from pyspark.sql.types import StructType
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.spark.batch_encoder import BatchEncoder
-from rocketmq_py.spark.dead_letters import DeadLetters
 from rocketmq_py.spark.options import Role
-from rocketmq_py.spark.piece_sender import PieceSender, WriteSummary
+from rocketmq_py.spark.piece_sender import DeadLetters, PieceSender, WriteSummary
 from rocketmq_py.spark.rows import MessageBuilder
 from rocketmq_py.spark.schema import sink_column_indexes
 from rocketmq_py.spark.sink_options import SinkOptions

@@ -19,8 +19,7 @@ from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.protocol.subscription import ALL
 from rocketmq_py.spark.batch_plan import Backlog, RangesPartition, batch_backlog, plan_partitions
 from rocketmq_py.spark.connections import client_for
-from rocketmq_py.spark.data_loss import report_losses
-from rocketmq_py.spark.discovery import OffsetClient, QueueDiscovery, check_positions_exist
+from rocketmq_py.spark.discovery import OffsetClient, QueueDiscovery, check_positions_exist, report_losses
 from rocketmq_py.spark.offsets import Offsets, StreamOffset
 from rocketmq_py.spark.options import Role
 from rocketmq_py.spark.pushed_filters import PushedFilters, is_pushdown_worker, push_all

@@ -11,8 +11,7 @@ from rocketmq_py.consumer.read.pull_result_stream import DEFAULT_BUFFER, DEFAULT
 from rocketmq_py.protocol.subscription import ALL, make_subscription
 from rocketmq_py.spark.arrow_schema import SOURCE_COLUMNS
 from rocketmq_py.spark.connections import client_for
-from rocketmq_py.spark.data_loss import LostOffsets, report_losses
-from rocketmq_py.spark.discovery import BROKER_PATIENCE
+from rocketmq_py.spark.discovery import BROKER_PATIENCE, LostOffsets, report_losses
 from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.record_batches import to_record_batches
 

@@ -1,26 +1,39 @@
-"""Planning the micro-batches of a stream: when one starts, and how much it reads.
+"""Planning the micro-batches of a stream: when one starts, how much it reads, and the report of what is left.
 
 :class:`StreamPlanner` holds the state of a running query. Spark keeps it in one Python process per query.
+
+The driver decides where a batch ends before tasks read it, and brokers report offsets but no sizes. So the
+size of a batch, for ``maxBytesPerTrigger``, is an estimate (:class:`SizeLimit`): a few messages from all over
+the batch are pulled while it is planned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
+from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.spark.batch_plan import Backlog, next_stream_offset, stream_backlog
-from rocketmq_py.spark.data_loss import report_losses
-from rocketmq_py.spark.discovery import MissingQueues, OffsetClient, QueueDiscovery, check_positions_exist
-from rocketmq_py.spark.offsets import Offsets, StreamOffset
+from rocketmq_py.spark.discovery import (
+    BROKER_PATIENCE,
+    MissingQueues,
+    OffsetClient,
+    QueueDiscovery,
+    check_positions_exist,
+    report_losses,
+)
+from rocketmq_py.spark.offsets import OFFSET_VERSION, Offsets, StreamOffset, nest_offsets
 from rocketmq_py.spark.positions import QueueRanges
-from rocketmq_py.spark.progress import latest_offset_report, log_batch, oldest_unread
-from rocketmq_py.spark.size_limit import SizeLimit
 from rocketmq_py.spark.source_options import SourceOptions
 
 if TYPE_CHECKING:
@@ -253,3 +266,184 @@ class StreamPlanner:
             for queue, end in backlog.ends.items()
         }
         return attrs.evolve(backlog, ends=ends)
+
+
+# Reports on a batch: the lag in the query's progress, and a line in the log
+
+_PATIENCE = 2.0
+"""Seconds that brokers have to return the oldest unread messages. A batch must not wait for its report."""
+
+
+def lag_by_topic(offsets: Offsets, ends: Offsets) -> dict[str, int]:
+    """Return each topic's number of offsets up to ``ends``. A queue missing from ``offsets`` has no lag."""
+    lags: dict[str, int] = {}
+    for queue in sorted(ends):
+        lag = max(ends[queue] - offsets.get(queue, ends[queue]), 0)
+        lags[queue.topic] = lags.get(queue.topic, 0) + lag
+    return lags
+
+
+def latest_offset_report(left: Backlog, oldest: Mapping[MessageQueue, int]) -> dict[str, Any]:
+    """Return the ``latestOffset`` of the query's progress.
+
+    It has the form of an offset, and also ``lag``: by topic, the offsets left for later batches. Queues with
+    unread messages have in ``oldestUnread`` the store time of the first one, in the same form as an offset.
+
+    Args:
+        left: the offsets that are left after the batch.
+        oldest: the result of :func:`oldest_unread`.
+    """
+    lag = lag_by_topic(left.starts, left.ends)
+    report = {"version": OFFSET_VERSION, "offsets": nest_offsets(left.ends), "lag": lag}
+    return report | {"oldestUnread": nest_offsets(oldest)} if oldest else report
+
+
+def oldest_unread(client: OffsetClient, left: Backlog) -> dict[MessageQueue, int]:
+    """Return the store time of the first message of each queue's backlog, in epoch milliseconds.
+
+    Queues without a backlog are not asked, so that a stream that keeps up pays nothing. Queues whose broker
+    does not answer are missing: the report must not fail a batch.
+    """
+    ranges = [OffsetRange(queue, left.starts[queue], left.starts[queue] + 1) for queue in left.lags()]
+    found: dict[MessageQueue, int] = {}
+    if not ranges:
+        return found
+    try:
+        with client.pull(ranges, parallel=len(ranges), retry_timeout=_PATIENCE) as results:
+            for result in results:
+                messages = decode_messages(result.body, result.range.queue.broker_name)
+                if messages:
+                    found[result.range.queue] = messages[0].store_time_ms
+    except RocketMQError as error:
+        logger.debug("cannot ask for the oldest unread messages: %s", error)
+    return found
+
+
+def log_batch(backlog: Backlog, left: Backlog, seconds: float) -> None:
+    """Log a planned batch in one line: its offsets, and the offsets left for later batches."""
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    planned, later = lag_by_topic(backlog.starts, left.starts), lag_by_topic(left.starts, left.ends)
+    logger.info(
+        "planned batch offsets=%d left=%d seconds=%.3f (%s)",
+        sum(planned.values()),
+        sum(later.values()),
+        seconds,
+        _by_topic(planned, later) or "nothing to read",
+    )
+
+
+def _by_topic(planned: Mapping[str, int], left: Mapping[str, int]) -> str:
+    topics: Iterable[str] = [topic for topic in planned if planned[topic] or left[topic]]
+    return ", ".join([f"{topic}: offsets={planned[topic]} left={left[topic]}" for topic in topics])
+
+
+# The limit in bytes
+
+FIRST_OFFSETS = 64
+"""Offsets of the first batch that is sampled, when the size of messages is unknown."""
+ROUNDS = 5
+"""Attempts to find a batch that fits the limit."""
+FULL_ENOUGH = 0.75
+"""The share of the limit from which a batch is not made larger."""
+MIN_SAMPLES, MAX_SAMPLES = 8, 32
+"""Places in a batch from which messages are pulled."""
+SAMPLED_SHARE = 16
+"""At most one in this number of messages is pulled, unless there would be fewer than MIN_SAMPLES places."""
+MAX_SAMPLE_OFFSETS = 16
+MAX_SAMPLE_BYTES = 64 * 1024
+"""Limits of one place. Offsets are limited too, by the expected size of their messages."""
+STANDARD_ERRORS = 3
+"""Standard errors that are added to the mean of the samples, so that few batches exceed the limit."""
+
+
+class SizeLimit:
+    """Estimates how many offsets have a number of bytes, by samples of a batch and by earlier batches.
+
+    Args:
+        client: pulls the samples.
+    """
+
+    def __init__(self, client: OffsetClient) -> None:
+        self._client = client
+        self._recent = 0.0
+        """Bytes per offset of earlier batches. Each counts half as much as the next one."""
+
+    def max_offsets(self, backlog: Backlog, max_bytes: int, max_offsets: int | None) -> int:
+        """Return how many offsets of a backlog have at most ``max_bytes`` of stored messages, at least 1.
+
+        Args:
+            backlog: the offsets left to read.
+            max_bytes: the maximum size of the batch.
+            max_offsets: the maximum number of offsets of the batch. None for no maximum.
+
+        Raises the errors of ``Reader.pull``.
+        """
+        available = sum(backlog.lags().values())
+        most = available if max_offsets is None else min(available, max_offsets)
+        fits, exceeds = min(most, 1), most + 1
+        expected = sampled = self._recent
+        limit = max(int(max_bytes / expected), 2) if expected else FIRST_OFFSETS
+        for _ in range(ROUNDS):
+            if limit >= exceeds:
+                limit = most if exceeds > most else (fits + exceeds) // 2
+            if limit <= fits:
+                break
+            sampled = self._sample(backlog.starts, backlog.shares(limit), expected)
+            expected = max(sampled, self._recent, 1.0)
+            if limit * expected > max_bytes:
+                exceeds = limit
+            else:
+                fits = limit
+                if limit * expected >= FULL_ENOUGH * max_bytes:
+                    break
+            limit = int(max_bytes / expected)
+        self._recent = (self._recent + sampled) / 2 if self._recent else sampled
+        return fits if fits > 1 else max(min(limit, most), 1)
+
+    def _sample(self, starts: Offsets, shares: Mapping[MessageQueue, int], expected: float) -> float:
+        """Pull samples from a batch and return their bytes per offset, ``expected`` if all are lost."""
+        length = min(int(MAX_SAMPLE_BYTES / expected), MAX_SAMPLE_OFFSETS) if expected else 1
+        ranges = sample_ranges(starts, shares, max(length, 1))
+        with self._client.pull(ranges, parallel=len(ranges), retry_timeout=BROKER_PATIENCE) as results:
+            sampled = bytes_per_offset(results)
+        return expected if sampled is None else sampled
+
+
+def sample_ranges(starts: Offsets, shares: Mapping[MessageQueue, int], length: int) -> list[OffsetRange]:
+    """Return ranges at equal distances in the offsets of a batch.
+
+    Args:
+        starts: where the batch starts.
+        shares: the number of offsets that it reads of each queue, at least 1.
+        length: offsets of a range. Shorter queues have a range of all their offsets.
+    """
+    total = sum(shares.values())
+    count = min(max(total // (SAMPLED_SHARE * length), MIN_SAMPLES), MAX_SAMPLES, total)
+    positions = [(2 * number + 1) * total // (2 * count) for number in range(count)]
+    ranges: dict[OffsetRange, None] = {}
+    first = next_position = 0
+    for queue, share in sorted(shares.items()):
+        while next_position < count and positions[next_position] < first + share:
+            start = starts[queue] + max(min(positions[next_position] - first, share - length), 0)
+            ranges[OffsetRange(queue, start, start + min(length, share))] = None
+            next_position += 1
+        first += share
+    return list(ranges)
+
+
+def bytes_per_offset(results: Iterable[PullResult]) -> float | None:
+    """Return an upper estimate of the bytes per offset, in which all ranges have the same weight.
+
+    It is exact if all messages have the same size. Return None if all offsets are lost.
+    """
+    sizes: dict[OffsetRange, int] = {}
+    offsets: dict[OffsetRange, int] = {}
+    for result in results:
+        if result.lost is None:
+            sizes[result.range] = sizes.get(result.range, 0) + len(result.body)
+            offsets[result.range] = offsets.get(result.range, 0) + result.next - result.first
+    means = [size / offsets[each] for each, size in sizes.items()]
+    if len(means) < 2:
+        return means[0] if means else None
+    return statistics.fmean(means) + STANDARD_ERRORS * statistics.stdev(means) / math.sqrt(len(means))

@@ -29,8 +29,8 @@ from rocketmq_py.protocol.stored_message import (
     decode_messages,
 )
 from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA, SOURCE_COLUMNS
-from rocketmq_py.spark.message_columns import record_batch, record_batch_if_plain
 from rocketmq_py.spark.pull_results import split_result
+from rocketmq_py.spark.record_batches import record_batch, record_batch_if_plain
 from tests.protocol import java_messages as java
 from tests.protocol.strategies import int32, int64, text
 from tests.spark.stored_messages import (
