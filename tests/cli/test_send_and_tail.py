@@ -14,8 +14,13 @@ import trio
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli.clusters import Access
-from rocketmq_py.cli.json_input import JsonLines, json_message
-from rocketmq_py.cli.message_input import MessageFields, RepeatedBody, template_messages
+from rocketmq_py.cli.message_input import (
+    JsonLines,
+    MessageFields,
+    RepeatedBody,
+    json_message,
+    template_messages,
+)
 from rocketmq_py.cli.runner import CommandError
 from rocketmq_py.cli.send_loop import send_all
 from rocketmq_py.cli.send_statistics import SendStatistics

@@ -1,13 +1,26 @@
-"""Tables: layout on pipes and terminals. Those that fit are laid out without rich, with the same result."""
+"""Tables: layout on pipes and terminals, and listings, which declare their fields.
+
+Tables that fit are laid out without rich, with the same result.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
+import attrs
 import pytest
 
-from rocketmq_py.cli.tables import Column, OutputFormat, Table, folded_table, plain_table, print_result
+from rocketmq_py.cli.tables import (
+    Column,
+    Field,
+    Listing,
+    OutputFormat,
+    Table,
+    folded_table,
+    plain_table,
+    print_result,
+)
 
 COLUMNS = [Column("TOPIC"), Column("QUEUES", right=True), Column("BROKERS", wide=True)]
 ROWS = [("Orders", 12_345, ("broker-a", "broker-b")), ("%RETRY%g", 1, ()), ("a", None, "x" * 30)]
@@ -83,3 +96,43 @@ def test_a_terminal_shows_control_characters_of_cells_and_titles_escaped(
 
 def test_a_pipe_gets_control_characters_unescaped(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, [("a\x1b[2Jb", 1, "")], OutputFormat.TABLE).splitlines()[-1] == "a\x1b[2Jb       1"
+
+
+@attrs.frozen
+class Place:
+    name: str
+
+
+@attrs.frozen
+class Item:
+    place: Place
+    lag: int
+    hidden: str = "h"
+
+
+LISTING = Listing(
+    Field("place", "PLACE", "place.name"),
+    Field("lag", "LAG", cell=lambda lag: f"{lag}!", right=True),
+    Field("hidden"),
+    Field(None, "TWICE", lambda item: 2 * item.lag, wide=True),
+)
+ITEMS = [Item(Place("a"), 1), Item(Place("b"), 2)]
+
+
+def test_json_has_the_values_of_all_named_fields() -> None:
+    assert LISTING.values(ITEMS) == [
+        {"place": "a", "lag": 1, "hidden": "h"},
+        {"place": "b", "lag": 2, "hidden": "h"},
+    ]
+
+
+def test_a_table_has_the_cells_of_all_fields_with_a_title() -> None:
+    table = LISTING.table(ITEMS, title="places")
+    assert table.columns == [Column("PLACE"), Column("LAG", right=True), Column("TWICE", wide=True)]
+    assert (table.rows, table.title) == ([("a", "1!", 2), ("b", "2!", 4)], "places")
+
+
+def test_a_table_of_groups_begins_with_their_names() -> None:
+    table = LISTING.table_by("GROUP", [("g", ITEMS[:1]), ("h", ITEMS[1:])])
+    assert table.columns[0] == Column("GROUP")
+    assert table.rows == [("g", "a", "1!", 2), ("h", "b", "2!", 4)]

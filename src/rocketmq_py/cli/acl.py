@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rocketmq_py.cli.admin_runner import confirm, run_admin
-from rocketmq_py.cli.cluster_access import access_options
-from rocketmq_py.cli.clusters import Access
+from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.console import is_terminal
-from rocketmq_py.cli.listing import Field, Listing
 from rocketmq_py.cli.option_values import checked, not_empty, read_secret
 from rocketmq_py.cli.options import if_not_exists_option, yes_option
 from rocketmq_py.cli.tables import (
+    Field,
+    Listing,
     OutputFormat,
     format_time,
     output_option,

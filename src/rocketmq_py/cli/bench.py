@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rocketmq_py.cli.cluster_access import access_options
-from rocketmq_py.cli.clusters import Access
+from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.option_values import checked, parse_duration, parse_sizes
 from rocketmq_py.cli.options import group_option, topic_option
 from rocketmq_py.cli.tables import Column, OutputFormat, Table, output_option, print_result

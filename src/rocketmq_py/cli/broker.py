@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rocketmq_py.cli.admin_runner import confirm, run_admin
-from rocketmq_py.cli.cluster_access import access_options
-from rocketmq_py.cli.clusters import Access
+from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.config import HIDDEN
 from rocketmq_py.cli.console import complain
-from rocketmq_py.cli.listing import Field, Listing
 from rocketmq_py.cli.option_values import checked, not_empty, parse_property
 from rocketmq_py.cli.options import yes_option
 from rocketmq_py.cli.server import serve, server_options
 from rocketmq_py.cli.tables import (
     Column,
+    Field,
+    Listing,
     OutputFormat,
     Table,
     format_time,

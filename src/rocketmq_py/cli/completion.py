@@ -9,7 +9,7 @@ from io import StringIO
 import click
 from click.shell_completion import get_completion_class
 
-from rocketmq_py.cli.cluster_access import access_of
+from rocketmq_py.cli.clusters import access_of
 from rocketmq_py.cli.console import print_out
 from rocketmq_py.names import RETRY_PREFIX, check_group, check_topic, is_internal_topic
 

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from rocketmq_py.cli.admin_runner import confirm, partial_result, print_not_offered, run_admin
-from rocketmq_py.cli.cluster_access import access_options
-from rocketmq_py.cli.clusters import Access
+from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.completion import complete_groups, complete_topics
 from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.group_tables import group_tables, group_value
-from rocketmq_py.cli.listing import Field, Listing
 from rocketmq_py.cli.option_values import POSITION_HELP, InputFile, checked, parse_position, read_offsets
 from rocketmq_py.cli.options import (
     attributes_option,
@@ -26,6 +24,8 @@ from rocketmq_py.cli.options import (
     yes_option,
 )
 from rocketmq_py.cli.tables import (
+    Field,
+    Listing,
     OutputFormat,
     output_option,
     print_change,

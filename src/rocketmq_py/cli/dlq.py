@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rocketmq_py.cli.admin_runner import confirm, run_admin
-from rocketmq_py.cli.cluster_access import access_options
-from rocketmq_py.cli.clusters import Access
+from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.message_tables import body_summary, full_value
 from rocketmq_py.cli.options import group_argument, since_option, until_option, yes_option

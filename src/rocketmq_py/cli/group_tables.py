@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_py.cli.admin_runner import failure_texts
-from rocketmq_py.cli.listing import Field, Listing
-from rocketmq_py.cli.tables import Column, Table, format_time
+from rocketmq_py.cli.tables import Column, Field, Listing, Table, format_time
 
 if TYPE_CHECKING:
     from rocketmq_py.admin import GroupDescription

@@ -9,12 +9,12 @@ import attrs
 import click
 
 from rocketmq_py.cli.admin_runner import failure_texts, run_admin
-from rocketmq_py.cli.cluster_access import access_options
-from rocketmq_py.cli.clusters import Access
-from rocketmq_py.cli.listing import Field, Listing
+from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.option_values import checked, not_empty
 from rocketmq_py.cli.tables import (
     Column,
+    Field,
+    Listing,
     OutputFormat,
     Table,
     format_time,

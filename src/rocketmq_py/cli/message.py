@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rocketmq_py.cli.admin_runner import run_admin
-from rocketmq_py.cli.cluster_access import access_options
-from rocketmq_py.cli.clusters import Access
+from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.completion import complete_topics
 from rocketmq_py.cli.console import Control, write_parts
 from rocketmq_py.cli.message_tables import (

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketmq_py.cli.listing import Field, Listing
 from rocketmq_py.cli.message_formats import message_value
-from rocketmq_py.cli.tables import Column, Table, format_time
+from rocketmq_py.cli.tables import Column, Field, Listing, Table, format_time
 
 if TYPE_CHECKING:
     from rocketmq_py.message import ReceivedMessage

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocketmq_py.cli.cluster_access import access_options
-from rocketmq_py.cli.clusters import Access
+from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.console import complain, print_out
 from rocketmq_py.cli.option_values import checked
 from rocketmq_py.names import check_group, check_topic

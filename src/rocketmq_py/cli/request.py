@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from rocketmq_py.cli.cluster_access import access_options, access_options_without_key
-from rocketmq_py.cli.clusters import Access
+from rocketmq_py.cli.clusters import Access, access_options, access_options_without_key
 from rocketmq_py.cli.completion import complete_groups
 from rocketmq_py.cli.console import complain, write_parts
 from rocketmq_py.cli.message_formats import DEFAULT_FORMAT, Render, compile_format, json_line, unescaped

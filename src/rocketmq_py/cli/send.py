@@ -11,8 +11,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from rocketmq_py.cli.cluster_access import access_options_without_key
-from rocketmq_py.cli.clusters import Access
+from rocketmq_py.cli.clusters import Access, access_options_without_key
 from rocketmq_py.cli.option_values import (
     InputFile,
     checked,
@@ -201,10 +200,11 @@ def send(
         raise click.UsageError("give --queue or --lite-topic, not both")
 
     from rocketmq_py.cli.console import complain, is_terminal
-    from rocketmq_py.cli.json_input import json_lines_of_stdin, json_message
     from rocketmq_py.cli.message_input import (
         MessageFields,
         RepeatedBody,
+        json_lines_of_stdin,
+        json_message,
         lines_of_stdin,
         template_messages,
     )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocketmq_py.cli.cluster_access import access_options
-from rocketmq_py.cli.clusters import Access
+from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.completion import complete_topics
 from rocketmq_py.cli.file_names import compile_name
 from rocketmq_py.cli.message_formats import DEFAULT_FORMAT, Render, compile_format, json_line, unescaped

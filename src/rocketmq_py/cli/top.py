@@ -10,14 +10,14 @@ import attrs
 import click
 
 from rocketmq_py.cli.admin_runner import failure_texts, print_not_offered, run_admin
-from rocketmq_py.cli.cluster_access import access_options
-from rocketmq_py.cli.clusters import Access
+from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.completion import complete_groups, complete_topics
 from rocketmq_py.cli.console import is_terminal
-from rocketmq_py.cli.listing import Field, Listing
 from rocketmq_py.cli.option_values import checked, parse_interval
 from rocketmq_py.cli.tables import (
     WATCH_INTERVAL,
+    Field,
+    Listing,
     OutputFormat,
     Table,
     format_time,

@@ -14,9 +14,7 @@ from rocketmq_py.cli.admin_runner import (
     print_not_offered,
     run_admin,
 )
-from rocketmq_py.cli.cluster_access import access_options
-from rocketmq_py.cli.clusters import Access
-from rocketmq_py.cli.listing import Field, Listing
+from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.options import (
     attributes_option,
     broker_option,
@@ -27,6 +25,8 @@ from rocketmq_py.cli.options import (
     yes_option,
 )
 from rocketmq_py.cli.tables import (
+    Field,
+    Listing,
     OutputFormat,
     Table,
     format_time,

@@ -16,8 +16,7 @@ from rocketmq_py import Client
 from rocketmq_py.address import split_address
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli import main
-from rocketmq_py.cli.cluster_access import access_options
-from rocketmq_py.cli.clusters import Access
+from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.client import core_of
 from tests.cli.command import run_cli
 from tests.remoting.socks_server import socks_server
