@@ -22,7 +22,7 @@ from rocketmq_py.deduplication import (
     SQLiteStore,
     sqlite_store,
 )
-from rocketmq_py.deduplication.claims import Claims, current_claims
+from rocketmq_py.deduplication.handler import Claims, current_claims
 from rocketmq_py.errors import ConfigurationError
 
 SHORT = 0.001

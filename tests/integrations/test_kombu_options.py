@@ -13,7 +13,7 @@ from kombu.transport import TRANSPORT_ALIASES, get_transport_cls
 
 import rocketmq_py.integrations.kombu
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.integrations.kombu.delays import delay_level, due_time, remaining_delay
+from rocketmq_py.integrations.kombu.cluster import delay_level, due_time, remaining_delay
 from rocketmq_py.integrations.kombu.options import TransportOptions, address_of, client_options_of
 
 

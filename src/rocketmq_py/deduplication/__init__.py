@@ -10,8 +10,7 @@ Begin with ``handler``. Stores are ``sqlite_store``, ``redis_store`` (extra ``re
 two methods of :class:`DeduplicationStore`.
 """
 
-from rocketmq_py.deduplication.claims import ClaimLostError, ClaimState, DeduplicationStore
-from rocketmq_py.deduplication.handler import Deduplicate
+from rocketmq_py.deduplication.handler import ClaimLostError, ClaimState, Deduplicate, DeduplicationStore
 from rocketmq_py.deduplication.redis_store import RedisStore
 from rocketmq_py.deduplication.sqlite_store import SQLiteStore
 

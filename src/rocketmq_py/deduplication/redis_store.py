@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from rocketmq_py.arguments import check_text
-from rocketmq_py.deduplication.claims import ClaimState
+from rocketmq_py.deduplication.handler import ClaimState
 from rocketmq_py.errors import ConfigurationError
 
 _DONE = "done:"

@@ -13,7 +13,7 @@ from typing import Final
 from weakref import WeakSet
 
 from rocketmq_py.arguments import Duration, check_above_zero, seconds
-from rocketmq_py.deduplication.claims import ClaimLostError, ClaimState, current_claims
+from rocketmq_py.deduplication.handler import ClaimLostError, ClaimState, current_claims
 from rocketmq_py.errors import ConfigurationError
 
 _PURGE_EVERY = 1000

@@ -7,9 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.integrations.airflow.events import event_of
 from rocketmq_py.integrations.airflow.hook import RocketMQHook
-from rocketmq_py.integrations.airflow.trigger import RocketMQMessageTrigger
+from rocketmq_py.integrations.airflow.trigger import RocketMQMessageTrigger, event_of
 
 try:
     from airflow.sdk import BaseSensorOperator, PokeReturnValue

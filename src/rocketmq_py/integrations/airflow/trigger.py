@@ -1,8 +1,9 @@
-"""The trigger: waits for messages in Airflow's triggerer."""
+"""The trigger: waits for messages in Airflow's triggerer, and returns them as events, which are JSON."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from collections.abc import AsyncGenerator
 from typing import Any, Final
@@ -11,9 +12,9 @@ from rocketmq_py.aio import PopConsumer
 from rocketmq_py.arguments import Duration, seconds
 from rocketmq_py.consumer import PoppedMessage
 from rocketmq_py.errors import ConfigurationError, RocketMQError, TopicNotFoundError
-from rocketmq_py.integrations.airflow.events import event_of
 from rocketmq_py.integrations.airflow.hook import RocketMQHook, client_arguments
 from rocketmq_py.library_logger import LibraryLogger
+from rocketmq_py.message import ReceivedMessage
 
 try:
     from airflow.providers.common.compat.connection import get_async_connection
@@ -111,3 +112,21 @@ class RocketMQMessageTrigger(BaseEventTrigger):  # type: ignore[misc]  # Airflow
             raise error
         logger.warning("trigger failed, retrying: request=%s topic=%s error=%s", request, self.topic, error)
         await asyncio.sleep(RETRY_SECONDS)
+
+
+def event_of(message: ReceivedMessage) -> dict[str, Any]:
+    """Return a message as an event or XCom, in JSON. A body that is not UTF-8 is in ``body_base64``."""
+    event: dict[str, Any] = {
+        "topic": message.topic,
+        "message_id": message.message_id,
+        "tags": message.tags,
+        "keys": list(message.keys),
+        "properties": dict(message.properties),
+        "reconsume_times": message.reconsume_times,
+        "store_time_ms": message.store_time_ms,
+    }
+    try:
+        event["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        event["body_base64"] = base64.b64encode(message.body).decode()
+    return event

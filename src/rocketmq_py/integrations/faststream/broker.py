@@ -31,11 +31,10 @@ from rocketmq_py.integrations.faststream.config import (
     RocketMQBrokerConfig,
     client_options,
 )
-from rocketmq_py.integrations.faststream.messages import RawMessage, RocketMQMessage
+from rocketmq_py.integrations.faststream.messages import RawMessage, RocketMQMessage, note_start
 from rocketmq_py.integrations.faststream.producing import RocketMQProducer
 from rocketmq_py.integrations.faststream.registrator import RocketMQRegistrator
 from rocketmq_py.integrations.faststream.subscriber import RocketMQSubscriber, log_context
-from rocketmq_py.integrations.faststream.unreadable_bodies import note_start
 from rocketmq_py.message import SendResult
 from rocketmq_py.producer import ProducerOptions
 from rocketmq_py.producer.settings import ProducerSettings

@@ -35,9 +35,9 @@ from rocketmq_py.integrations.faststream.messages import (
     current_delivery,
     is_request,
     received_messages,
+    unreadable_bodies,
 )
 from rocketmq_py.integrations.faststream.producing import ReplyPublisher
-from rocketmq_py.integrations.faststream.unreadable_bodies import unreadable_bodies
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.names import check_topic
 from rocketmq_py.position import Position

@@ -1,4 +1,9 @@
-"""A cluster as a kombu connection uses it: sends, topics and groups."""
+"""A cluster as a kombu connection uses it: sends, topics and groups, and the delays of tasks.
+
+Brokers keep the delay of a task with an ETA or countdown, instead of workers. Brokers 5.x deliver at an exact
+time. Brokers 4.x only have delay levels. A delay that a broker cannot keep at once is kept in several steps:
+a worker that receives a task more than ``EARLY_SECONDS`` before its ETA sends it again.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -22,7 +28,6 @@ from rocketmq_py.errors import (
     TopicNotFoundError,
     UnsupportedByBrokerError,
 )
-from rocketmq_py.integrations.kombu.delays import delay_level, remaining_delay
 from rocketmq_py.integrations.kombu.options import TransportOptions
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message, MessageQueue
@@ -254,3 +259,39 @@ def _queue_of_priority(priority: int, queues: Sequence[MessageQueue], message: M
         highest = max(queue.queue_id for queue in queues)
         of_priority = [queue for queue in queues if queue.queue_id == highest]
     return of_priority[hash(message.keys) % len(of_priority)]
+
+
+# Delays
+
+LEVEL_SECONDS: Final = (
+    1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
+)  # fmt: skip
+"""The seconds of delay levels 1 to 18 in the default configuration of brokers."""
+EARLY_SECONDS: Final = 1.0
+"""A task that comes no earlier than this waits in the worker, which Celery does exactly."""
+
+
+def due_time(payload: Mapping[str, Any]) -> float | None:
+    """Return the ETA in a task's headers (Celery's message protocol 2) as epoch seconds, or None.
+
+    An ETA without a time zone is None: only the worker knows its zone, and waits for it.
+    """
+    eta = (payload.get("headers") or {}).get("eta")
+    if not isinstance(eta, str):
+        return None
+    try:
+        time = datetime.fromisoformat(eta)
+    except ValueError:
+        return None
+    return None if time.tzinfo is None else time.timestamp()
+
+
+def remaining_delay(payload: Mapping[str, Any], now: float) -> float:
+    """Return the seconds that brokers should delay a task. 0 means that it may be delivered."""
+    due = due_time(payload)
+    return 0.0 if due is None or due - now <= EARLY_SECONDS else due - now
+
+
+def delay_level(seconds: float) -> int:
+    """Return the longest delay level that is not too long. There is one for a second and more."""
+    return sum(1 for level in LEVEL_SECONDS if level <= seconds)

@@ -7,15 +7,14 @@ import time
 from typing import Final
 
 from rocketmq_py.errors import ClosedError, RocketMQError, UnsupportedByBrokerError
-from rocketmq_py.integrations.kombu.cluster import Cluster
-from rocketmq_py.integrations.kombu.delays import remaining_delay
+from rocketmq_py.integrations.kombu.cluster import Cluster, remaining_delay
 from rocketmq_py.integrations.kombu.deliveries import (
     MAX_RECEIVED,
     Consumer,
     Delivery,
     PoppingConsumer,
+    PushedConsumer,
 )
-from rocketmq_py.integrations.kombu.pushed_consumer import PushedConsumer
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 
