@@ -13,9 +13,8 @@ from rocketmq_py.consumer import Reader
 from rocketmq_py.errors import TopicNotFoundError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import retry_topic
-from rocketmq_py.testing.cluster_thread import ClusterThread
 from rocketmq_py.testing.observable_cluster import ObservableCluster
-from rocketmq_py.testing.threaded_cluster import TestBroker
+from rocketmq_py.testing.threaded_cluster import ClusterThread, TestBroker
 
 
 class RealCluster(ObservableCluster):
