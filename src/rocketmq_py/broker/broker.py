@@ -21,9 +21,8 @@ from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Dispatcher
 from rocketmq_py.broker.forwarded_requests import ForwardingProcessor
 from rocketmq_py.broker.lite.info_requests import LiteInfoProcessor
-from rocketmq_py.broker.lite.lite_acks import LiteAcks
 from rocketmq_py.broker.lite.lite_expiry import LiteExpiry
-from rocketmq_py.broker.lite.lite_requests import LitePopProcessor
+from rocketmq_py.broker.lite.lite_requests import LiteAcks, LitePopProcessor
 from rocketmq_py.broker.name_server import NameServer, register_periodically
 from rocketmq_py.broker.offset_requests import OffsetProcessor, OffsetResetProcessor
 from rocketmq_py.broker.pop.ack_requests import AckProcessor

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rocketmq_py.broker.dispatch import FAQ, UNSET_REMARK, Refusal, RequestHandler
-from rocketmq_py.broker.lite.lite_acks import UNCHANGED, LiteAcks
+from rocketmq_py.broker.lite.lite_requests import UNCHANGED, LiteAcks
 from rocketmq_py.broker.pop.checkpoints import CheckpointKey, CheckpointTable
 from rocketmq_py.broker.pop.ordered_pops import NOT_POPPED, GroupQueue, OrderedPops
 from rocketmq_py.broker.state import BrokerState
