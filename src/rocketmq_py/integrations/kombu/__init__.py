@@ -12,8 +12,8 @@ Needs the extra ``celery``. README.md in ``rocketmq_py/integrations`` lists the 
 A queue of kombu is a topic with one consumer group. Brokers 5.x deliver it by pop, with a visibility timeout
 for each message. Brokers 4.x assign its queues to the workers.
 
-Start reading in ``channel``. ``transport`` has the connection, ``shared_queue`` the consumers, and ``fanout``
-the messages that every listener receives.
+Start reading in ``channel``. ``transport`` has the connection, and ``queues`` the queues that workers share
+and those in which every process receives the messages of an exchange.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Final
 
 from rocketmq_py.errors import ConnectionLostError, RocketMQError
 from rocketmq_py.integrations.kombu.deliveries import Delivery
-from rocketmq_py.integrations.kombu.shared_queue import SharedQueue
+from rocketmq_py.integrations.kombu.queues import SharedQueue
 from rocketmq_py.library_logger import LibraryLogger
 
 RETRY_SECONDS: Final = 1.0

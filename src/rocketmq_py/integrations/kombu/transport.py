@@ -34,7 +34,6 @@ from rocketmq_py.errors import (
 from rocketmq_py.integrations.kombu.channel import Channel
 from rocketmq_py.integrations.kombu.cluster import Cluster
 from rocketmq_py.integrations.kombu.deliveries import Delivery
-from rocketmq_py.integrations.kombu.fanout import ExchangeListener
 from rocketmq_py.integrations.kombu.options import (
     DEFAULT_PORT,
     TransportOptions,
@@ -42,7 +41,7 @@ from rocketmq_py.integrations.kombu.options import (
     client_options_of,
 )
 from rocketmq_py.integrations.kombu.poller import Poller
-from rocketmq_py.integrations.kombu.shared_queue import SharedQueue
+from rocketmq_py.integrations.kombu.queues import ExchangeListener, SharedQueue
 
 TRANSIENT: Final = (
     ClosedError,
