@@ -36,7 +36,7 @@ from rocketmq_py.errors import ClosedError, ConfigurationError, NameServerError,
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.producer import TransactionState
 from rocketmq_py.testing import run_broker, run_cluster
-from rocketmq_py.testing.clock import to_seconds
+from rocketmq_py.testing.cluster import to_seconds
 
 pytestmark = pytest.mark.sockets
 

@@ -20,8 +20,7 @@ import trio.testing
 
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.errors import ClosedError
-from rocketmq_py.testing.clock import AdvancingClock, to_seconds
-from rocketmq_py.testing.cluster import Cluster, CrashData
+from rocketmq_py.testing.cluster import AdvancingClock, Cluster, CrashData, to_seconds
 from rocketmq_py.testing.observable_cluster import ObservableCluster
 
 Result = TypeVar("Result")
