@@ -271,6 +271,8 @@ def _shift_clock(members: dict[Connection, GroupMember], seconds: float) -> None
         members[connection] = attrs.evolve(member, last_heartbeat=member.last_heartbeat + seconds)
 
 
+# Queue locks
+
 LOCK_SECONDS = 60.0
 """Seconds until a lock that is not renewed expires (rocketmq.broker.rebalance.lockMaxLiveTime)."""
 

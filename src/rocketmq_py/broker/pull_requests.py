@@ -31,6 +31,8 @@ from rocketmq_py.protocol.headers import PullMessageRequest
 from rocketmq_py.protocol.subscription import make_subscription
 from rocketmq_py.remoting import Connection, Deadlines
 
+# Long polling
+
 FILTERED_HOLD_SECONDS = 5.0
 """Maximum seconds that a pull is held after messages arrived that its filter excludes.
 
@@ -157,6 +159,8 @@ class HeldPulls:
                 pull.expires_at = trio.current_time() + FILTERED_HOLD_SECONDS
                 self._held.postpone(pull, pull.expires_at)
 
+
+# Requests
 
 COMMIT_FLAG = 1
 """The pull commits an offset."""

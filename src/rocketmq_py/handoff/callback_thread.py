@@ -75,6 +75,8 @@ class CallbackThread:
             del function  # and everything that it refers to
 
 
+# Log records
+
 FLUSH_SECONDS = 2.0
 """How long the end of the process waits for handlers."""
 

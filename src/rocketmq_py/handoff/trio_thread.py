@@ -366,6 +366,8 @@ def _send_if_possible(writer: socket.socket) -> None:
         writer.send(b"x")
 
 
+# The thread of the process
+
 _threads: dict[str, TrioThread] = {}
 _CURRENT = "current"
 _ending: set[int] = set()

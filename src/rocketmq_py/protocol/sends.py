@@ -275,6 +275,8 @@ def send_fields(
     return fields
 
 
+# Answers
+
 _MAX_STORED_CODE = max(status.value for status in SendStatus)
 """Larger response codes are errors. One of them is GO_AWAY, which concerns the whole connection."""
 _ANSWER_NAMES = SendMessageAnswer.wire_names()

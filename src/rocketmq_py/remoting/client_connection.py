@@ -26,6 +26,8 @@ from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
 from rocketmq_py.remoting.wire import DEFAULT_MAX_BUFFERED
 
+logger: Final = LibraryLogger("rocketmq_py.remoting")
+
 MAX_CALLS = 4
 """Calls of a provider at the same time. One that hangs must not use up the threads of trio."""
 RENEWAL_INTERVAL = 1.0
@@ -93,9 +95,6 @@ class CredentialSource:
                     self._renewal_started_at = -math.inf
                     raise
             return self._newest if self._newest != denied else None
-
-
-logger: Final = LibraryLogger("rocketmq_py.remoting")
 
 
 class ClientConnection(Connection):

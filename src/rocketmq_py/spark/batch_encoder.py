@@ -338,6 +338,8 @@ def _leave_over_whole_keys(sharding_keys: pa.Array | None, is_batchable: Mask) -
     is_batchable &= ~np.isin(keys, keys[~is_batchable & (keys >= 0)])
 
 
+# Sharding keys
+
 _FACTOR = np.uint32(31)
 _FOUR_BYTE_LEAD = 0xF0
 """UTF-8 characters that begin with this byte, or a larger one, are two UTF-16 code units."""

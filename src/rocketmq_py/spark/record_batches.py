@@ -313,6 +313,8 @@ def _with_tags(batch: pa.RecordBatch, tags_of_rows: pa.Array, tags: Collection[s
     return batch if has_tag.true_count == len(has_tag) else batch.filter(has_tag)
 
 
+# Batches of bounded size
+
 MAX_BATCH_ROWS = 8192
 """Maximum rows of a record batch. Half as many would cost a task 10 % more CPU."""
 MAX_BATCH_BYTES = 8 * 1024 * 1024

@@ -27,6 +27,8 @@ from rocketmq_py.protocol.headers import PopMessageAnswer, PopMessageRequest
 from rocketmq_py.protocol.subscription import make_subscription
 from rocketmq_py.remoting import Connection, Deadlines
 
+# Long polling
+
 MAX_HELD = 1024
 """Maximum number of held pops of a group, for one queue or for all queues of a topic (popPollingSize)."""
 
@@ -179,6 +181,8 @@ class HeldPops:
         if first is not None:
             self._held.release(first)
 
+
+# Requests
 
 MAX_POPPED = 32
 """Maximum number of messages that a pop may request."""

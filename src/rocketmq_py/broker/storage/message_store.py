@@ -271,6 +271,8 @@ class MessageStore:
             self._used_bytes -= len(oldest.data) + MESSAGE_OVERHEAD
 
 
+# Counts and rates
+
 _LONGEST_SECONDS = 600
 _INTERVAL_MS = 10_000
 _INTERVALS = 6

@@ -138,6 +138,9 @@ def write_properties(settings: Mapping[str, str]) -> bytes:
     return "\n".join(lines).encode()
 
 
+# Users and their permissions
+
+
 class UserInfo(Body, frozen=True, kw_only=True):
     """A user. Java: ``UserInfo``.
 

@@ -145,6 +145,9 @@ def ack_bits(start_offset: int, offsets: Iterable[int]) -> bytes:
     return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
 
+# Lite topics
+
+
 class LiteSubscriptionAction(enum.StrEnum):
     """A change of a client's lite topics. Java: ``LiteSubscriptionAction``."""
 

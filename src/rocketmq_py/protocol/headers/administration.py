@@ -10,6 +10,8 @@ from rocketmq_py.codes import RequestCode
 from rocketmq_py.protocol.headers.base import Header, Int32, Request
 from rocketmq_py.protocol.headers.client import ResetOffsetRequest
 
+# Topics
+
 
 class CreateTopicRequest(Request, frozen=True, kw_only=True):
     """Create or change a topic on a broker. Java: ``CreateTopicRequestHeader``.
@@ -115,6 +117,9 @@ class GetTopicConfigRequest(Request, frozen=True, kw_only=True):
 
     topic: str
     logical: bool | None = msgspec.field(default=None, name="lo")
+
+
+# Groups
 
 
 class GetConsumerConnectionListRequest(Request, frozen=True, kw_only=True):
@@ -266,6 +271,9 @@ class CloneGroupOffsetRequest(Request, frozen=True, kw_only=True):
     offline: bool = False
 
 
+# Brokers and name servers
+
+
 class GetBrokerRuntimeInfoRequest(Request, frozen=True, kw_only=True):
     """Get a broker's runtime statistics: a ``KeyValueTable``."""
 
@@ -376,6 +384,9 @@ class PutKvConfigRequest(GetKvConfigRequest, frozen=True, kw_only=True):
     code: ClassVar[int] = RequestCode.PUT_KV_CONFIG
 
     value: str
+
+
+# Users and their permissions
 
 
 class CreateUserRequest(Request, frozen=True, kw_only=True):

@@ -140,6 +140,9 @@ class ChangeInvisibleTimeAnswer(Header, frozen=True, kw_only=True):
     revive_qid: Int32
 
 
+# Lite topics
+
+
 class LiteSubscriptionRequest(Request, frozen=True, kw_only=True):
     """Change a client's lite topics; the body is a ``LiteSubscriptions``.
 
