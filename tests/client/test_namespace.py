@@ -197,6 +197,21 @@ def test_every_name_in_an_answer_is_unwrapped() -> None:
     assert Namespace().unwrap(info) is info
 
 
+def test_tables_of_all_namespaces_are_read_by_the_users_names() -> None:
+    namespace = Namespace("ns")
+    topics = {"T": 1, "ns%T": 2, "%RETRY%ns%G": 3, "%RETRY%G": 4, "TBW102": 5}
+    assert namespace.own_topics(topics) == {"T": 2, "%RETRY%G": 3, "TBW102": 5}
+    assert namespace.find_topic("T", topics) == 2
+    assert namespace.find_topic("ns%T", topics) == 2
+    assert namespace.find_topic("U", topics) is None
+    groups = {"G": 1, "ns%G": 2, "TOOLS_CONSUMER": 3}
+    assert namespace.own_groups(groups) == {"G": 2, "TOOLS_CONSUMER": 3}
+    assert namespace.find_group("G", groups) == 2
+    assert namespace.find_group("H", groups) is None
+    assert Namespace().own_topics(topics) == topics
+    assert Namespace().own_groups(groups) == groups
+
+
 def test_names_with_and_without_the_namespace_are_the_same() -> None:
     namespace = Namespace("ns")
     assert namespace.same_topic("%RETRY%G", "%RETRY%ns%G")

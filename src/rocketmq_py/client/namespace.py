@@ -228,48 +228,51 @@ class Namespace:
 
 def _renamed(value: Any, topic: _Rename, group: _Rename) -> Any:
     """Return a header, a body or messages, or a value in one, with other names of topics and groups."""
-    if isinstance(value, list | tuple):
-        return type(value)([_renamed(item, topic, group) for item in value])
-    if isinstance(value, dict):
-        return {_renamed(key, topic, group): _renamed(item, topic, group) for key, item in value.items()}
-    changes = {}
     kind: type[object] = type(value)
-    for attribute in _attributes_of(kind):  # type: ignore[arg-type]  # mypy does not see that types are hashable
-        member = _renamed(getattr(value, attribute), topic, group)
-        if attribute in _TOPIC_ATTRIBUTES:
-            member = _each(member, topic)
-        elif attribute in _GROUP_ATTRIBUTES:
-            member = _each(member, group)
-        elif attribute in _GROUPS_BY_TOPIC:
-            member = {topic(name): _each(groups, group) for name, groups in member.items()}
-        changes[attribute] = member
-    if not changes:
-        return value
-    replace = msgspec.structs.replace if issubclass(kind, msgspec.Struct) else attrs.evolve
-    return replace(value, **changes)
+    attributes, replace = _attributes_of(kind)  # type: ignore[arg-type]  # mypy: a type is hashable
+    if attributes:
+        changes = {}
+        for attribute in attributes:
+            member = getattr(value, attribute)
+            if attribute in _TOPIC_ATTRIBUTES:
+                changes[attribute] = _each(member, topic, topic, group)
+            elif attribute in _GROUP_ATTRIBUTES:
+                changes[attribute] = _each(member, group, topic, group)
+            elif attribute in _GROUPS_BY_TOPIC:
+                changes[attribute] = {topic(name): tuple(map(group, names)) for name, names in member.items()}
+            else:
+                changes[attribute] = _renamed(member, topic, group)
+        return replace(value, **changes)
+    if issubclass(kind, (list, tuple)):
+        return kind([_renamed(item, topic, group) for item in value])
+    if issubclass(kind, dict):
+        return {_renamed(key, topic, group): _renamed(item, topic, group) for key, item in value.items()}
+    return value
 
 
-def _each(names: Any, rename: _Rename) -> Any:
-    """Return a name, a tuple of names, or a table by names with other names. None and empty ones stay."""
+def _each(names: Any, rename: _Rename, topic: _Rename, group: _Rename) -> Any:
+    """Return a name, a tuple of names, or a table by name with other names. None and empty ones stay."""
     if not names:
         return names
     if isinstance(names, str):
         return rename(names)
     if isinstance(names, dict):
-        return {rename(name): value for name, value in names.items()}
+        return {rename(name): _renamed(value, topic, group) for name, value in names.items()}
     return tuple(map(rename, names))
 
 
 @functools.cache
-def _attributes_of(kind: type[object]) -> tuple[str, ...]:
-    """Return the attributes of a type in which there may be names. Simple values have none."""
+def _attributes_of(kind: type) -> tuple[tuple[str, ...], Callable[..., Any]]:
+    """Return the attributes of a type in which there may be names, and how they are replaced."""
+    replace: Callable[..., Any] = attrs.evolve
+    attributes: tuple[str, ...] = ()
     if issubclass(kind, msgspec.Struct):
-        attributes = kind.__struct_fields__
-    else:
-        attributes = tuple([field.name for field in attrs.fields(kind)]) if attrs.has(kind) else ()
+        attributes, replace = kind.__struct_fields__, msgspec.structs.replace
+    elif attrs.has(kind):
+        attributes = tuple([field.name for field in attrs.fields(kind)])
     if issubclass(kind, Header | MessageQueue | ReceivedMessage):  # nothing in their attributes has names
-        return tuple([name for name in attributes if name in _TOPIC_ATTRIBUTES | _GROUP_ATTRIBUTES])
-    return attributes
+        attributes = tuple([one for one in attributes if one in _TOPIC_ATTRIBUTES | _GROUP_ATTRIBUTES])
+    return attributes, replace
 
 
 def _split(topic: str) -> tuple[str, str]:

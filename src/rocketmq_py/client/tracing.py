@@ -54,7 +54,7 @@ class TraceDispatcher:
 
     def __init__(self, client: ClientCore, group: str, trace: str | bool = True) -> None:
         self._client = client
-        # Cut so that a namespace fits.
+        # The groups of RocketMQ's own messages are not converted later. Cut so that a namespace fits.
         longest = MAX_GROUP_LENGTH - len(client.namespace.wrap_group("g")) + 1
         self._producer_group = client.namespace.wrap_group(f"{_GROUP_PREFIX}-{group}"[:longest])
         namespace = client.namespace.name

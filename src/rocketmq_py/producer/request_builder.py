@@ -173,6 +173,7 @@ class RequestBuilder:
         return send
 
     def _new_header_builder(self, topic: str, code: int) -> SendRequestBuilder:
+        # The names are converted here, once for each topic, so that sends do not pay for it.
         return SendRequestBuilder(
             code,
             self._group,

@@ -77,7 +77,7 @@ class TransactionChecker:
     ) -> None:
         self._client = client
         self._group = group
-        self._full_group = client.namespace.wrap_group(group)  # as in properties of messages
+        self._full_group = client.namespace.wrap_group(group)  # as in PGROUP: properties stay as stored
         self._check = check
         self._reporter = reporter
         self._limiter = trio.CapacityLimiter(CHECK_CONCURRENCY)

@@ -40,7 +40,7 @@ def offsets_path(folder: Path, client: ClientCore, group: str) -> Path:
 
     The path does not depend on the process, so that a restarted process finds the file again. Characters
     that Windows refuses in names, such as the colons of an IPv6 address, are escaped as ``=`` and two hex
-    digits.
+    digits. The names in path and file are those on the wire, because Java clients use the file, too.
     """
     config = client.settings
     unit = f"@{config.unit_name}" if config.unit_name else ""
@@ -208,7 +208,7 @@ class LocalOffsetStore:
         except BaseException:
             self.close()
             raise
-        offsets = self._namespace.unwrap(table)  # Java clients in the namespace use the file, too
+        offsets = self._namespace.unwrap(table)
         self._offsets, self._committed = offsets, dict(offsets)
 
     def close(self) -> None:

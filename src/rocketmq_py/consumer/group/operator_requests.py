@@ -189,7 +189,8 @@ class OperatorRequests:
 
     def _common_properties(self, data: ConsumerData) -> dict[str, str]:
         return {
-            "consumerGroup": self._client.namespace.wrap_group(self._group),  # properties have no type
+            # As in Java. The other names in an answer are converted by their type, and properties have none.
+            "consumerGroup": self._client.namespace.wrap_group(self._group),
             "messageModel": data.message_model,
             "consumeFromWhere": data.consume_from_where,
             "instanceName": self._client.client_id,
