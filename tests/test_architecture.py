@@ -258,6 +258,45 @@ def test_protocol_does_no_input_or_output() -> None:
                 assert not forbidden & {name.split(".")[0] for name in names}, module
 
 
+CONVERTS_NAMES = {
+    # Where requests leave, and where answers and the requests of brokers come in.
+    "client/broker_calls.py",
+    "client/core.py",
+    "client/heartbeats.py",
+    "client/name_servers.py",
+    # What does not go through these by its type: names in fields that are encoded in advance, in properties,
+    # keys, files and hashes, and names in a report about namespaces.
+    "client/tracing.py",
+    "producer/request_builder.py",
+    "producer/transaction_checker.py",
+    "consumer/group/operator_requests.py",
+    "consumer/group/local_offset_commits.py",
+    "admin/connection/topics.py",
+    "admin/order_config.py",
+    "allocation.py",
+}
+"""The modules that convert names of topics and groups between the user's and those on the wire."""
+
+
+def converts_names(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(attr="wrap_topic" | "wrap_group" | "unwrap_topic" | "unwrap_group"):
+            return True
+        case ast.Attribute(value=ast.Attribute(attr=owner) | ast.Name(id=owner), attr="wrap" | "unwrap"):
+            return owner.endswith("namespace")
+        case _:
+            return False
+
+
+def test_few_modules_convert_names_to_those_of_a_namespace() -> None:
+    found = {
+        module.relative_to(PACKAGE).as_posix()
+        for module in MODULES - {PACKAGE / "client" / "namespace.py"}
+        if any(map(converts_names, ast.walk(ast.parse(module.read_text()))))
+    }
+    assert found == CONVERTS_NAMES
+
+
 PRIVATE_ELSEWHERE = {
     # Declared by OutcomeReceiver. Users hold the receivers, so these methods are hidden from them.
     "_succeed": {"producer"},
