@@ -120,7 +120,7 @@ class BrokerCalls:
         return self._namespace.unwrap(decode((await self.call(address, header, body)).body))
 
     def messages(self, data: bytes, broker_name: str) -> DecodedMessages:
-        """Return the messages in the body of an answer, as many as the budget of a pull allows."""
+        """Return messages of an answer with the user's topics, as many as the budget of a pull allows."""
         from rocketmq_py.protocol.stored_message import decode_within_budget  # not for clients that only send
 
         return self._namespace.unwrap(decode_within_budget(data, broker_name))
@@ -128,7 +128,7 @@ class BrokerCalls:
     async def call_over(
         self, connection: Connection, header: Request, body: Body | bytes = b"", *, timeout: float
     ) -> Command:
-        """Send a request over a connection, and return the answer with any code. Converts as :meth:`call`."""
+        """Send a request over a connection, with the names on the wire. Return the answer with any code."""
         return await connection.request(header.code, self.fields(header), self._data(body), timeout=timeout)
 
     def fields(self, header: Request) -> dict[str, str]:

@@ -105,6 +105,9 @@ class Namespace:
     dead-letter topics are ``%RETRY%name%G`` and ``%DLQ%name%G``. Names that RocketMQ reserves, and names that
     have the namespace already, are not changed. Without a namespace, no name is.
 
+    Names are converted where requests leave the client and where answers arrive: in BrokerCalls, NameServers,
+    Heartbeats and ClientCore. In between, all names are the user's.
+
     Args:
         name: the namespace: letters, digits and ``| _ -``. Empty for no namespace.
 
