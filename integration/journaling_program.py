@@ -95,7 +95,7 @@ async def main(address: str, group: str, topic: str, journal: str, name: str, mo
     ):
         log = logging.getLogger("rocketmq_py.consumer")
         log.setLevel(logging.INFO)
-        log.addHandler(Watch(lambda: consumer.queues, writer, topic))
+        log.addHandler(Watch(lambda: consumer.assignment, writer, topic))
         consumer.subscribe(topic)
         nursery.start_soon(leave_at_end_of_input, consumer)
         await consumer.run(handle)

@@ -35,7 +35,7 @@ async def test_each_broker_assigns_the_queues_of_all_brokers(
             consumer.subscribe(unique)
             nursery.start_soon(consumer.run, handle)
             with trio.fail_after(PATIENCE):
-                while sum(queue.topic == unique for queue in consumer.queues) != 4:
+                while sum(queue.topic == unique for queue in consumer.assignment) != 4:
                     await trio.sleep(0.1)
             for name in ("broker-a", "broker-b"):
                 query = AssignmentQuery(

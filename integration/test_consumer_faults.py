@@ -104,7 +104,7 @@ async def running(
 async def until_shared(one: PushConsumer, two: PushConsumer) -> None:
     """Wait until each of two members has its share of the topic's four queues and the retry topic's queue."""
     with trio.fail_after(PATIENCE):
-        while {len(one.queues), len(two.queues)} != {2, 3}:
+        while {len(one.assignment), len(two.assignment)} != {2, 3}:
             await trio.sleep(0.05)
 
 

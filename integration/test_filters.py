@@ -74,7 +74,7 @@ async def test_members_in_both_languages_filter_alike(
         nursery.start_soon(consumer.run, handle)
         nursery.start_soon(collect)
         with trio.fail_after(PATIENCE):
-            while len([queue for queue in consumer.queues if queue.topic == topic]) != 2:
+            while len([queue for queue in consumer.assignment if queue.topic == topic]) != 2:
                 await trio.sleep(0.1)
         async with client.producer("senders") as producer:
             for number in range(100):

@@ -103,7 +103,7 @@ async def test_a_group_with_members_in_both_languages_shares_messages_and_retrie
         nursery.start_soon(collect_from_java)
         nursery.start_soon(consumer.run, fail_the_first_time)
         with trio.fail_after(PATIENCE):
-            while len([queue for queue in consumer.queues if queue.topic == topic]) != 2:
+            while len([queue for queue in consumer.assignment if queue.topic == topic]) != 2:
                 await trio.sleep(0.05)
             async with client.producer("senders") as producer:
                 for number in range(count):

@@ -112,7 +112,7 @@ async def test_members_with_broker_side_and_client_side_assignment_share_the_que
         nursery.start_soon(consumer.run, handle)
         nursery.start_soon(collect, peer, there)
         with trio.fail_after(PATIENCE):
-            while len([queue for queue in consumer.queues if queue.topic == topic]) != 2:
+            while len([queue for queue in consumer.assignment if queue.topic == topic]) != 2:
                 await trio.sleep(0.1)
         await send(client, topic, range(100))
         with trio.fail_after(PATIENCE):
@@ -150,7 +150,7 @@ async def test_push_consumers_that_pop_share_the_messages(real: Cluster, client:
         nursery.start_soon(consumer.run, fail_once)
         nursery.start_soon(collect, peer, there)
         with trio.fail_after(PATIENCE):
-            while [queue.queue_id for queue in consumer.queues if queue.topic == topic] != [-1]:
+            while [queue.queue_id for queue in consumer.assignment if queue.topic == topic] != [-1]:
                 await trio.sleep(0.1)
         await send(client, topic, range(100))
         with trio.fail_after(PATIENCE):

@@ -80,7 +80,7 @@ async def test_a_group_in_a_namespace_has_members_of_both_languages(
         nursery.start_soon(collect_from_java)
         nursery.start_soon(consumer.run, fail_the_first_time)
         with trio.fail_after(PATIENCE):
-            while len([queue for queue in consumer.queues if queue.topic == topic]) != 2:
+            while len([queue for queue in consumer.assignment if queue.topic == topic]) != 2:
                 await trio.sleep(0.05)
             async with client.producer("senders") as producer:
                 for number in range(count):
@@ -135,7 +135,7 @@ async def test_unit_mode_marks_topics_created_by_a_broker(real: Cluster, unique:
         consumer.subscribe(unique)
         nursery.start_soon(consumer.run, print)
         with trio.fail_after(PATIENCE):
-            while len(consumer.queues) < 2:
+            while len(consumer.assignment) < 2:
                 await trio.sleep(0.05)
         (queue_data,) = (await core_of(client).name_servers.route(f"%RETRY%{unique}")).queue_datas
         assert queue_data.topic_sys_flag == 2

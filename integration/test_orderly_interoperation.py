@@ -70,7 +70,7 @@ async def test_queues_move_between_members_and_back_in_order(
 
         async def until_there_are(queues: int) -> None:
             with trio.fail_after(PATIENCE):
-                while len([queue for queue in consumer.queues if queue.topic == topic]) != queues:
+                while len([queue for queue in consumer.assignment if queue.topic == topic]) != queues:
                     await trio.sleep(0.05)
 
         await send(0, 20)

@@ -38,7 +38,7 @@ same events: a send fails after 3 s and is retried every second."""
 async def relay_of(client: Client, store: Path) -> AsyncIterator[Relay]:
     async with Relay(client, topic=BUFFER, store=store, progress_interval=0.5) as relay:
         with trio.fail_after(PATIENCE):
-            while not relay.queues:
+            while not relay.assignment:
                 await trio.sleep(0.05)
         yield relay
 

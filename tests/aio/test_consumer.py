@@ -53,7 +53,7 @@ def test_handlers_are_tasks_of_the_loop(address: str) -> None:
         async with PushConsumer(address, group="g", consume_from="earliest") as consumer:
             consumer.subscribe("T")
             await consumer.run(handle)
-            assert consumer.queues == []
+            assert consumer.assignment == []
         assert sorted(seen) == sorted(NUMBERS)
         assert places == {(threading.get_ident(), "mine")}
 

@@ -352,7 +352,7 @@ def test_closing_the_loop_stops_its_consumer(address: str) -> None:
             raise AssertionError("the loop is closed")
 
         running = asyncio.create_task(consumer.run(handle))
-        while not consumer.queues:
+        while not consumer.assignment:
             await asyncio.sleep(0.01)
         running.add_done_callback(lambda _: None)
         return consumer

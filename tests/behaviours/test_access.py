@@ -73,7 +73,7 @@ async def test_group_in_a_namespace_retries_commits_and_writes_dead_letters(
                 await producer.send(Message(unique, b"hopeless"))
             with trio.fail_after(PATIENCE):
                 await done.wait()
-                assert {queue.topic for queue in consumer.queues} == {unique, f"%RETRY%{unique}"}
+                assert {queue.topic for queue in consumer.assignment} == {unique, f"%RETRY%{unique}"}
             (dead,) = await read_dead_letters(inside, unique)
             nursery.cancel_scope.cancel()
     assert {(message.topic, message.body, message.reconsume_times) for message in seen} == {
@@ -177,9 +177,9 @@ async def test_a_unit_is_part_of_the_clients_id(cluster: ClusterUnderTest, topic
         consumer.subscribe(topic)
         nursery.start_soon(consumer.run, print)
         with trio.fail_after(PATIENCE):
-            while not consumer.queues:
+            while not consumer.assignment:
                 await trio.sleep(0.05)
-        broker_name = consumer.queues[0].broker_name
+        broker_name = consumer.assignment[0].broker_name
         assert await core_of(client).brokers.consumer_ids(unique, broker_name) == (core_of(client).client_id,)
         assert core_of(client).client_id.endswith("@blue")
         nursery.cancel_scope.cancel()

@@ -71,7 +71,7 @@ async def test_a_group_that_may_not_consume_is_paused(
         with trio.fail_after(PATIENCE):
             while not consumer.health().failing:
                 await trio.sleep(0.05)
-        assert sent.queue in consumer.queues
+        assert sent.queue in consumer.assignment
         assert received == [b"before"]
         await admin.groups.alter(unique, consume_enable=True)
         await until_received(2)

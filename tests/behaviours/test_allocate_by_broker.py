@@ -52,14 +52,14 @@ async def member(
 
 
 def queues_of(consumer: PushConsumer, topic: str) -> list[int]:
-    return [queue.queue_id for queue in consumer.queues if queue.topic == topic]
+    return [queue.queue_id for queue in consumer.assignment if queue.topic == topic]
 
 
 async def wait_for_assignment(topic: str, *members: PushConsumer) -> None:
     """Wait until each of the four queues and the retry queue has exactly one owner."""
     with trio.fail_after(PATIENCE):
         while True:
-            queues = [queue for member in members for queue in member.queues]
+            queues = [queue for member in members for queue in member.assignment]
             if len(queues) == len(set(queues)) == 5:
                 return
             await trio.sleep(0.1)
@@ -129,7 +129,7 @@ async def test_a_stopping_member_hands_over_its_queues_while_a_handler_runs(
         with trio.fail_after(PATIENCE):
             while len(queues_of(stopping, topic)) != 2:
                 await trio.sleep(0.1)
-            for queue in stopping.queues:
+            for queue in stopping.assignment:
                 if queue.topic == topic:
                     await producer.send(Message(topic, b"held"), queue=queue)
             await started.wait()

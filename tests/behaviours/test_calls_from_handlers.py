@@ -49,7 +49,7 @@ class Program:
         return [
             ("statistics", lambda: consumer.statistics.handled),
             ("health", lambda: consumer.health().healthy),
-            ("queues", lambda: queue in consumer.queues),
+            ("assignment", lambda: queue in consumer.assignment),
             ("producer.health", lambda: producer.health().healthy),
             ("producer.statistics", lambda: producer.statistics.sent),
             ("pause", consumer.pause),

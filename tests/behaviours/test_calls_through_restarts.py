@@ -210,7 +210,7 @@ async def test_a_relay_goes_on_after_the_brokers_restart(
     due: dict[str, float] = {}
     async with Relay(client, topic=buffer, store=tmp_path) as relay, client.producer("senders") as producer:
         with trio.fail_after(PATIENCE):
-            while len(relay.queues) < 2:
+            while len(relay.assignment) < 2:
                 await trio.sleep(INTERVAL)
         now_ms, now = core_of(client).now_ms(), trio.current_time()
         for number in range(40):  # due before, during and after the outage

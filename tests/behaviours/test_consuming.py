@@ -234,7 +234,7 @@ async def test_rebalance_divides_the_queues_and_reassigns_those_of_leaving_membe
         return PushConsumer(cluster.address, group=f"group-{unique}", consume_from="earliest")
 
     def share(member: PushConsumer) -> set[MessageQueue]:
-        return {queue for queue in member.queues if queue.topic == unique}
+        return {queue for queue in member.assignment if queue.topic == unique}
 
     async def until(enough: int) -> None:
         with trio.fail_after(PATIENCE):

@@ -260,7 +260,7 @@ async def test_brokers_move_letters_of_ordered_members_back(
     letters = await letters_of(admin, billing)
     async with billing.member(orderly=True) as consumer:
         with trio.fail_after(PATIENCE):
-            while not consumer.queues:
+            while not consumer.assignment:
                 await trio.sleep(0.05)
         sent = await admin.dead_letters.resend(letters)
         if not cluster.is_at_least("5.1.0"):

@@ -110,7 +110,8 @@ class Group:
         """Check that each queue has one owner, and that the queues of each topic are evenly distributed."""
         for topic, queues in self.queues.items():
             shares = [
-                [queue for queue in member.queues if queue.topic == topic] for member in self.members.values()
+                [queue for queue in member.assignment if queue.topic == topic]
+                for member in self.members.values()
             ]
             assert sorted(queue.queue_id for share in shares for queue in share) == list(range(queues))
             assert max(map(len, shares)) - min(map(len, shares)) <= 1

@@ -288,7 +288,7 @@ async def test_hooks_and_statistics_of_a_push_consumer_that_pops(
     popping.answer = wait
     async with popping.member(invisible=60.0) as consumer:
         consumer.add_hook(hook := RecordingHook())
-        await wait_until(lambda: any(queue.queue_id < 0 for queue in consumer.queues))
+        await wait_until(lambda: any(queue.queue_id < 0 for queue in consumer.assignment))
         await send(client, topic, 8)
         await wait_until(lambda: len(hook.contexts) == 7)
         (queue,) = popping.queues(consumer)

@@ -98,7 +98,7 @@ class PopScenario:
                 await trio.sleep(0.05)
 
     def queues(self, consumer: PushConsumer) -> list[MessageQueue]:
-        return [queue for queue in consumer.queues if queue.topic == self.topic]
+        return [queue for queue in consumer.assignment if queue.topic == self.topic]
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ async def test_timed_out_handler_is_cancelled(scenario: PopScenario) -> None:
         await scenario.until(b"a")
         await scenario.send(b"b")
         await scenario.until(b"b")  # the only worker has continued
-        assert consumer.queues
+        assert consumer.assignment
 
 
 async def test_pop_threshold_limits_popped_messages(scenario: PopScenario) -> None:
@@ -364,7 +364,7 @@ async def test_members_change_from_pop_to_pull_and_back(scenario: PopScenario) -
         await scenario.until_it_has(consumer, NOWHERE)
         await scenario.send(*numbers(range(20, 30)))
         await scenario.until(*numbers(range(30)))
-        assert consumer.queues
+        assert consumer.assignment
     assert {message.topic for message in scenario.got} == {scenario.topic}
 
 
@@ -422,9 +422,9 @@ async def test_unsubscribed_topic_is_not_popped(scenario: PopScenario) -> None:
         consumer.unsubscribe(scenario.topic)
         await scenario.until_it_has(consumer)
         with trio.fail_after(PATIENCE):
-            while len(consumer.queues) > 1:
+            while len(consumer.assignment) > 1:
                 await trio.sleep(0.05)
-        assert [queue.topic for queue in consumer.queues] == [f"%RETRY%{scenario.group}"]
+        assert [queue.topic for queue in consumer.assignment] == [f"%RETRY%{scenario.group}"]
 
 
 async def test_pop_in_a_namespace(scenario: PopScenario, cluster: ClusterUnderTest) -> None:

@@ -38,7 +38,7 @@ async def relay_of(
     settings = RelayOptions(**{"progress_interval": 0.5, **options})  # type: ignore[typeddict-item]
     async with Relay(client, topic=buffer, store=store, **settings) as relay:
         with trio.fail_after(PATIENCE):
-            while len(relay.queues) < queues:
+            while len(relay.assignment) < queues:
                 await trio.sleep(0.02)
         yield relay
 
@@ -191,7 +191,7 @@ async def test_relays_of_a_group_share_the_queues_of_the_buffer_topic(
         Relay(second, topic=buffer, store=tmp_path / "other") as other,
     ):
         with trio.fail_after(PATIENCE):
-            while not (len(one.queues) == len(other.queues) == 1):
+            while not (len(one.assignment) == len(other.assignment) == 1):
                 await trio.sleep(0.05)
         due = await send_with_delay(client, buffer, topic, [0, 500, 0, 500, 0, 500])
         received = await receive(client, unique, topic, 6)

@@ -41,7 +41,7 @@ async def test_consumers_give_up_the_queues_that_are_gone(cluster: ClusterUnderT
             nursery.start_soon(consumer.run, handle)
 
             def assigned() -> list[int]:
-                return [queue.queue_id for queue in consumer.queues if queue.topic == unique]
+                return [queue.queue_id for queue in consumer.assignment if queue.topic == unique]
 
             with trio.fail_after(PATIENCE):
                 while len(assigned()) != 8:

@@ -98,7 +98,7 @@ async def test_consumption_continues(
                 await producer.send(Message(topic, b"%d" % number))
                 await trio.sleep(0.02)
             await until(60)
-            assert len([queue for queue in consumer.queues if queue.topic == topic]) == 4
+            assert len([queue for queue in consumer.assignment if queue.topic == topic]) == 4
             # Handled messages are committed nevertheless.
             route = await core_of(client).routes.get(topic)
             ends = {queue: await core_of(client).brokers.max_offset(queue) for queue in route.read_queues}

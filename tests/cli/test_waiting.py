@@ -152,7 +152,7 @@ async def test_a_relay_finds_its_buffer_topic_when_it_is_created(
     ):
         await trio.sleep(WAIT_FOR)
         created = await create_and_send(broker, "Buffer")
-        while not relay.queues:
+        while not relay.assignment:
             await trio.sleep(0.1)
         assert trio.current_time() - created < 2
 

@@ -54,7 +54,7 @@ class Member:
     def queues(self) -> list[MessageQueue]:
         assert not isinstance(self.consumer, PopConsumer)
         if isinstance(self.consumer, PushConsumer):
-            return [queue for queue in self.consumer.queues if queue.topic == "T"]
+            return [queue for queue in self.consumer.assignment if queue.topic == "T"]
         return self.consumer.assignment
 
 

@@ -112,7 +112,7 @@ async def test_messages_that_expired_before_they_were_read_are_logged(
         monkeypatch.setattr(core_of(client).brokers, "min_offset", min_offset)
         async with Relay(client, topic="Buffer", store=tmp_path) as relay:
             with trio.fail_after(20):
-                while not relay.queues:
+                while not relay.assignment:
                     await trio.sleep(0.02)
     assert "messages expired before they were read and are lost queue=" in caplog.text
     assert "offsets=3-3" in caplog.text
@@ -133,7 +133,7 @@ async def test_a_queue_is_acquired_again_after_it_was_revoked_during_the_seek(
         await create_topic(client, "Buffer", queues=1)
         async with Relay(client, topic="Buffer", store=tmp_path) as relay:
             with trio.fail_after(20):
-                while relay.queues != [QUEUE]:
+                while relay.assignment != [QUEUE]:
                     await trio.sleep(0.02)
 
 
@@ -158,7 +158,7 @@ async def test_closing_waits_for_the_answers_to_messages_in_flight(
         relay = Relay(client, topic="Buffer", store=tmp_path, close_timeout=close_timeout)
         await relay.start(nursery)
         with trio.fail_after(20):
-            while relay.queues != [QUEUE]:
+            while relay.assignment != [QUEUE]:
                 await trio.sleep(0.02)
             async with trio.open_nursery() as closing:
                 closing.start_soon(relay.aclose)

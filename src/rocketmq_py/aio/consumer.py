@@ -226,10 +226,10 @@ class PushConsumer(PushConsumerMethods, HandlerConsumer[consumer.PushConsumer]):
         return self._target.settings
 
     @property
-    def queues(self) -> list[MessageQueue]:
+    def assignment(self) -> list[MessageQueue]:
         """The assigned queues, sorted, with those of the group's retry topic."""
-        queues: list[MessageQueue] = self._get("queues")
-        return queues
+        assignment: list[MessageQueue] = self._get("assignment")
+        return assignment
 
 
 @takes_settings(LitePullConsumerSettings, ClientSettings)

@@ -168,7 +168,7 @@ class Relay(Member):
             raise self._failure
 
     @property
-    def queues(self) -> list[MessageQueue]:
+    def assignment(self) -> list[MessageQueue]:
         """The queues of the buffer topic that this relay owns now, sorted."""
         return sorted(self._owned)
 

@@ -61,7 +61,7 @@ async def test_every_member_gets_every_message(
         await fill("T", 40, first=40)
         await first.until(80)
         await second.until(80)
-        assert len(one.queues) == len(two.queues) == 4, "without a retry topic"
+        assert len(one.assignment) == len(two.assignment) == 4, "without a retry topic"
     assert sorted(first.numbers) == sorted(second.numbers) == list(range(80))
     for name in ("one", "two"):
         assert offsets_in(folder, name) == {MessageQueue("T", "broker-a", number): 20 for number in range(4)}

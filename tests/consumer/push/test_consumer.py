@@ -437,7 +437,7 @@ async def test_the_threshold_of_a_topic_is_divided_among_the_assigned_queues(
         async with consumer_of(address) as two:
             nursery.start_soon(two.run, never)
             await trio.sleep(5)
-            kept = {queue.queue_id for queue in one.queues if queue.topic == "T"}
+            kept = {queue.queue_id for queue in one.assignment if queue.topic == "T"}
             assert len(kept) == 2
             assert {queue: count for queue, count in started.items() if queue in kept} == dict.fromkeys(
                 kept, 21
@@ -647,7 +647,7 @@ async def test_subscriptions_may_change_during_a_run(
         consumer.unsubscribe("U")
         consumer.subscribe("T", "B")
         await trio.sleep(1)
-        assert {queue.topic for queue in consumer.queues} == {"T", "%RETRY%g"}
+        assert {queue.topic for queue in consumer.assignment} == {"T", "%RETRY%g"}
         await fill("U", 5, first=20)
         await fill("T", 5, tags="B", first=30)
         await fill("T", 5, tags="A", first=40)
@@ -757,7 +757,7 @@ async def test_rebalance_commits_revoked_queues(
     first, second = RecordingHandler(), RecordingHandler()
 
     def share(consumer: PushConsumer) -> set[MessageQueue]:
-        return {queue for queue in consumer.queues if queue.topic == "T"}
+        return {queue for queue in consumer.assignment if queue.topic == "T"}
 
     async with trio.open_nursery() as nursery, consumer_of(address, commit_interval=1000) as one:
         nursery.start_soon(one.run, first)

@@ -67,7 +67,7 @@ def queue(number: int) -> MessageQueue:
 
 
 def share(consumer: PushConsumer) -> set[MessageQueue]:
-    return {queue for queue in consumer.queues if queue.topic == "T"}
+    return {queue for queue in consumer.assignment if queue.topic == "T"}
 
 
 @asynccontextmanager

@@ -44,7 +44,7 @@ class LongCalls(RecordingHandler):
 
 
 def topic_queues(consumer: PushConsumer) -> list[MessageQueue]:
-    return [queue for queue in consumer.queues if queue.topic == "T"]
+    return [queue for queue in consumer.assignment if queue.topic == "T"]
 
 
 @pytest.mark.parametrize("orderly", [False, True])

@@ -91,12 +91,12 @@ class PushConsumer(BasePushConsumer[Session], GroupConsumer):
 
     @property
     @from_any_thread
-    def queues(self) -> list[MessageQueue]:
+    def assignment(self) -> list[MessageQueue]:
         """The queues assigned to this member, sorted, with those of the group's retry topic.
 
         If brokers assign pop to the group, queue -1 stands for all queues of a broker.
         """
-        return [] if self._session is None else self._session.queues()
+        return [] if self._session is None else self._session.assignment()
 
     async def run(self, handle: Handler) -> None:
         """Join the group and call ``handle`` with its messages, until :meth:`stop` or until cancelled.

@@ -170,7 +170,7 @@ class Session:
         self._queues.pause(paused, queues)
         self._popped.pause(paused, queues)
 
-    def queues(self) -> list[MessageQueue]:
+    def assignment(self) -> list[MessageQueue]:
         """Return the queues assigned to this member, sorted."""
         return sorted([*self._pulled(), *[loop.queue for loop in self._popped]])
 
