@@ -23,6 +23,7 @@ from rocketmq_py.allocation import (
     AllocateStrategy,
     allocate_averagely,
     allocate_averagely_by_circle,
+    strategy_name,
 )
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.errors import ConfigurationError
@@ -250,6 +251,6 @@ def test_strategies_refuse_invalid_arguments() -> None:
 
 
 def test_by_broker_refuses_strategies_that_brokers_do_not_support() -> None:
-    assert AllocateByBroker(allocate_averagely).strategy_name == "AVG"
+    assert strategy_name(AllocateByBroker(allocate_averagely)) == "AVG"
     with pytest.raises(ConfigurationError, match="brokers only support allocate_averagely"):
         AllocateByBroker(AllocateConsistentHash())

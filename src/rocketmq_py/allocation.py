@@ -245,7 +245,7 @@ _STRATEGY_NAMES = ((allocate_averagely, "AVG"), (allocate_averagely_by_circle, "
 def _check_strategy(_: object, __: object, value: object) -> None:
     if not any(value is strategy for strategy, _ in _STRATEGY_NAMES):
         raise ConfigurationError(
-            f"strategy is {value!r}; brokers only support allocate_averagely and allocate_averagely_by_circle"
+            f"allocate is {value!r}; brokers only support allocate_averagely and allocate_averagely_by_circle"
         )
 
 
@@ -263,21 +263,21 @@ class AllocateByBroker:
     the same strategy. The assignments of old and new brokers therefore fit together.
 
     Args:
-        strategy: ``allocate_averagely`` or ``allocate_averagely_by_circle``. Brokers support no other one.
+        allocate: ``allocate_averagely`` or ``allocate_averagely_by_circle``. Brokers support no other one.
 
     Raises:
         ConfigurationError: brokers do not support the strategy.
     """
 
-    strategy: AllocateStrategy = attrs.field(default=allocate_averagely, validator=_check_strategy)
-
-    @property
-    def strategy_name(self) -> str:
-        """The strategy's name in requests to brokers."""
-        return next(name for strategy, name in _STRATEGY_NAMES if strategy is self.strategy)
+    allocate: AllocateStrategy = attrs.field(default=allocate_averagely, validator=_check_strategy)
 
     def __call__(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str], /
     ) -> Sequence[MessageQueue]:
         """Return the queues of the member ``client_id``, for brokers that do not assign them."""
-        return self.strategy(group, client_id, queues, client_ids)
+        return self.allocate(group, client_id, queues, client_ids)
+
+
+def strategy_name(by_broker: AllocateByBroker) -> str:
+    """Return the name of the strategy in requests to brokers."""
+    return next(name for strategy, name in _STRATEGY_NAMES if strategy is by_broker.allocate)

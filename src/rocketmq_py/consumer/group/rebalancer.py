@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 import trio
 
-from rocketmq_py.allocation import AllocateByBroker, AllocateStrategy
+from rocketmq_py.allocation import AllocateByBroker, AllocateStrategy, strategy_name
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.client.routes import Route
@@ -91,7 +91,7 @@ class Rebalancer:
         self._broker_assignments: BrokerAssignments | None = None
         if isinstance(allocate, AllocateByBroker):
             self._broker_assignments = BrokerAssignments(
-                client, group, allocate.strategy_name, can_pop=popping is not None
+                client, group, strategy_name(allocate), can_pop=popping is not None
             )
         self._interval = interval
         self._owner = owner
