@@ -53,7 +53,7 @@ RIGHT: dict[str, Any] = {
     "position": "earliest",
     "offsets": {QUEUE: 0},
     "sql": "a = 1",
-    "seconds": 5,
+    "invisible": 5,
     "group": "g",
     "message_id": "7F00000100002A9F0000000000000000",
     "offset_message_id": "7F00000100002A9F0000000000000000",

@@ -791,7 +791,7 @@ async def test_negative_time_and_refused_requests_are_errors() -> None:
     async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
         broker.put(message(1))
         [popped] = await consumer.receive()
-        with pytest.raises(ConfigurationError):
+        with pytest.raises(ConfigurationError, match="invisible is -1"):
             await consumer.change_invisible(popped, -1)
         broker.refused = {RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME}
         with pytest.raises(BrokerError):

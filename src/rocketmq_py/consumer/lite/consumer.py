@@ -125,14 +125,14 @@ class LiteTopicConsumer(ReceivingConsumer, BaseLiteTopicConsumer):
         await self._receiver.acknowledge(messages)
 
     async def change_invisible(
-        self, message: PoppedMessage, seconds: Duration, *, suspend: bool = False
+        self, message: PoppedMessage, invisible: Duration, *, suspend: bool = False
     ) -> PoppedMessage:
         """Change the time at which a message is redelivered.
 
         Args:
             message: an unacknowledged message.
-            seconds: seconds from now until the redelivery. The messages of its lite topic that were received
-                with it keep their times, and the lite topic waits for the last of them.
+            invisible: seconds from now until the redelivery. The messages of its lite topic that were
+                received with it keep their times, and the lite topic waits for the last of them.
             suspend: applies the time to all messages of its lite topic that were received with it, and does
                 not count their redelivery in ``reconsume_times``.
 
@@ -140,7 +140,7 @@ class LiteTopicConsumer(ReceivingConsumer, BaseLiteTopicConsumer):
             The message with its new receipt handle. The message passed in can still be acknowledged.
 
         Raises:
-            ConfigurationError: ``seconds`` is negative. ClosedError: the consumer is not open.
+            ConfigurationError: ``invisible`` is negative. ClosedError: the consumer is not open.
             BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the request
             failed. After a timeout or a lost connection, the time may have changed. The code NO_MESSAGE
             means that the lite topic has expired, and the message with it.
@@ -149,5 +149,5 @@ class LiteTopicConsumer(ReceivingConsumer, BaseLiteTopicConsumer):
         """
         self._check_open()
         check_popped(message)
-        number = check_seconds("seconds", seconds)
-        return await self._receiver.change_invisible(message, number, suspend=check_flag(suspend, "suspend"))
+        seconds = check_seconds("invisible", invisible)
+        return await self._receiver.change_invisible(message, seconds, suspend=check_flag(suspend, "suspend"))

@@ -156,18 +156,18 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
             check_popped(message)
         await self._receiver.acknowledge(messages)
 
-    async def change_invisible(self, message: PoppedMessage, seconds: Duration) -> PoppedMessage:
+    async def change_invisible(self, message: PoppedMessage, invisible: Duration) -> PoppedMessage:
         """Change the time at which a message is redelivered.
 
         Args:
             message: an unacknowledged message.
-            seconds: seconds from now until the redelivery.
+            invisible: seconds from now until the redelivery.
 
         Returns:
             The message with its new receipt handle. The message passed in cannot be acknowledged any more.
 
         Raises:
-            ConfigurationError: ``seconds`` is negative. ClosedError: the consumer is not open.
+            ConfigurationError: ``invisible`` is negative. ClosedError: the consumer is not open.
             BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the request
             failed. After a timeout or a lost connection, the time may have changed.
 
@@ -175,7 +175,7 @@ class PopConsumer(ReceivingConsumer, GroupConsumer):
         """
         self._check_open()
         check_popped(message)
-        return await self._receiver.change_invisible(message, check_seconds("seconds", seconds))
+        return await self._receiver.change_invisible(message, check_seconds("invisible", invisible))
 
     async def _reject(self, message: PoppedMessage) -> None:
         """Make a message a dead letter at once. For integrations. Raises as :meth:`ack`."""
