@@ -301,6 +301,10 @@ PRIVATE_ELSEWHERE = {
     # Declared by OutcomeReceiver. Users hold the receivers, so these methods are hidden from them.
     "_succeed": {"producer"},
     "_fail": {"producer"},
+    # Of RocketMQError. They steer the retries of the rooms that send requests, and users catch these errors.
+    "_invalidates_route": {"client", "producer", "consumer"},
+    "_queue_gone": {"producer", "consumer"},
+    "_not_reached": {"remoting", "client", "producer", "consumer", "relay", "integrations", "spark"},
     # Of the standard library, documented in spite of their names.
     "_replace": {"client", "broker"},
     "_current_frames": {"consumer", "handoff"},

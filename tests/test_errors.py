@@ -53,9 +53,9 @@ def test_response_code_selects_the_error_class_and_its_retries(
 ) -> None:
     error = broker_error(code, "why", "127.0.0.1:1")
     assert type(error) is kind
-    assert (error.retriable, error.invalidates_route) == (retriable, invalidates_route)
+    assert (error.retriable, error._invalidates_route) == (retriable, invalidates_route)
     assert error.delivery is Delivery.REFUSED
-    assert not error.queue_gone
+    assert not error._queue_gone
     assert str(error) == f"127.0.0.1:1 answered {response_name(code)} ({code}): why"
 
 
@@ -63,11 +63,11 @@ def test_response_code_selects_the_error_class_and_its_retries(
 def test_remark_about_the_queue_tells_that_the_queue_is_gone(code: int) -> None:
     error = broker_error(code, "request queueId[7] is illegal, TopicConfig [...]", "127.0.0.1:1")
     assert type(error) is RetriableBrokerError
-    assert error.queue_gone
-    assert error.invalidates_route
+    assert error._queue_gone
+    assert error._invalidates_route
     other = broker_error(code, "the header has no queueId", "127.0.0.1:1")
-    assert not other.queue_gone
-    assert not other.invalidates_route
+    assert not other._queue_gone
+    assert not other._invalidates_route
 
 
 def test_a_topic_that_may_not_be_read_has_advice() -> None:
@@ -124,7 +124,7 @@ _PLACE = "org.apache.rocketmq.acl.plain.PlainPermissionManager.validate(PlainPer
 def test_brokers_of_both_kinds_deny_access_with_one_error(code: int, remark: str, reason: str) -> None:
     error = broker_error(code, remark, "a:1")
     assert type(error) is AccessDeniedError
-    assert (error.retriable, error.invalidates_route, error.delivery) == (False, False, Delivery.REFUSED)
+    assert (error.retriable, error._invalidates_route, error.delivery) == (False, False, Delivery.REFUSED)
     assert str(error).startswith(f"a:1 denies access: {reason}; check the client's credentials")
     assert (error.code, error.remark) == (code, remark)
 

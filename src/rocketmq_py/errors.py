@@ -4,13 +4,9 @@ By these attributes, callers decide what to do:
 
 - ``retriable``: the same request may succeed on another broker, or on the same one later. False also if no
   broker was found (NameServerError, TopicNotFoundError, NoQueueError), although that may change.
-- ``invalidates_route``: the route is outdated and must be fetched again immediately.
-- ``queue_gone``: the broker no longer has the queue: its topic was deleted, or has fewer queues now.
-- ``not_reached``: no broker was reached, and waiting may help: its address refuses connections, or it has no
-  route yet. Sends do not count this as an attempt.
 - ``delivery``: whether the message of a failed send may be stored.
 
-All of them have a value in each class. Except for ``retriable``, instances may have another one.
+Both have a value in each class. Instances may have another ``delivery``.
 """
 
 from __future__ import annotations
@@ -43,10 +39,17 @@ class RocketMQError(Exception):
     """The base class of all errors that this library raises on purpose."""
 
     retriable: ClassVar[bool] = False
-    invalidates_route: bool = False
-    queue_gone: bool = False
-    not_reached: bool = False
     delivery: Delivery = Delivery.NOT_SENT
+    # The library's own retries need to know more. Instances may have other values than their class.
+    _invalidates_route: bool = False
+    """Whether the route is outdated and must be fetched again immediately."""
+    _queue_gone: bool = False
+    """Whether the broker no longer has the queue, because its topic was deleted or has fewer queues now."""
+    _not_reached: bool = False
+    """Whether no broker was reached, and waiting may help.
+
+    Its address refuses connections, or it has no route yet. Sends do not count this as an attempt.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
         # For pickle and copy. Exception's passes the text to constructors that need other arguments.
@@ -88,7 +91,7 @@ class BatchError(RocketMQError):
         super().__init__(f"{len(results)} of {total} messages were stored, then: {error}")
         self.results: Final = tuple(results)
         self.delivery: Delivery = error.delivery
-        self.not_reached: bool = error.not_reached
+        self._not_reached: bool = error._not_reached
 
 
 class ClosedError(RocketMQError):
@@ -113,12 +116,11 @@ class ConnectError(RocketMQError):
     """No connection could be made to a name server or broker.
 
     The text counts the attempts since the address was reached last, and says since when it is unreachable.
-    ``not_reached`` is False if waiting is useless, because the address or a certificate is invalid.
     """
 
     retriable = True
-    invalidates_route = True
-    not_reached = True
+    _invalidates_route = True
+    _not_reached = True
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"cannot connect to {address}: {reason}")
@@ -134,28 +136,28 @@ class ConnectionLostError(RocketMQError):
     """The connection broke before the answer came. ``delivery`` tells whether the request was written."""
 
     retriable = True
-    invalidates_route = True
+    _invalidates_route = True
 
     def __init__(self, address: str, reason: str, delivery: Delivery = Delivery.UNKNOWN) -> None:
         super().__init__(f"connection to {address} lost: {reason}")
         self.address = address
         self.reason = reason
         self.delivery = delivery
-        self.not_reached: bool = delivery is Delivery.NOT_SENT
+        self._not_reached: bool = delivery is Delivery.NOT_SENT
 
 
 class RequestTimeoutError(RocketMQError, TimeoutError):
     """No answer came in time. ``delivery`` tells whether the request was written."""
 
     retriable = True
-    invalidates_route = True
+    _invalidates_route = True
 
     def __init__(self, address: str, timeout: float, delivery: Delivery = Delivery.UNKNOWN) -> None:
         super().__init__(f"no answer from {address} within {rounded(timeout)} s")
         self.address = address
         self.timeout = timeout
         self.delivery = delivery
-        self.not_reached: bool = delivery is Delivery.NOT_SENT
+        self._not_reached: bool = delivery is Delivery.NOT_SENT
 
 
 class ReplyTimeoutError(RocketMQError, TimeoutError):
@@ -175,7 +177,7 @@ class ReplyTimeoutError(RocketMQError, TimeoutError):
 class NameServerError(RocketMQError):
     """No name server answered. ``reasons`` has the error of each, by address."""
 
-    not_reached = True
+    _not_reached = True
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(f"no name server answered ({'; '.join(reasons.values())})")
@@ -206,12 +208,12 @@ class NoQueueError(RocketMQError):
         topic: the topic that has no queue to read. Empty for other causes.
     """
 
-    invalidates_route = True
+    _invalidates_route = True
 
     def __init__(self, text: str, topic: str = "", *, queue_gone: bool = False) -> None:
         super().__init__(text)
         self.topic = topic
-        self.queue_gone = queue_gone
+        self._queue_gone = queue_gone
 
 
 class NotAssignedError(RocketMQError):
@@ -299,11 +301,7 @@ _OUTDATED_ROUTE_CODES = frozenset(
 
 
 class RetriableBrokerError(BrokerError):
-    """The broker cannot serve the request now. Another one may, or the same one later.
-
-    ``invalidates_route`` is True if the code tells that the broker does not serve the topic (any more), and
-    ``queue_gone`` if it does not have the queue.
-    """
+    """The broker cannot serve the request now. Another one may, or the same one later."""
 
     retriable = True
 
@@ -317,8 +315,8 @@ class RetriableBrokerError(BrokerError):
         queue_gone: bool = False,
     ) -> None:
         super().__init__(code, remark, address, text=text)
-        self.queue_gone = queue_gone
-        self.invalidates_route: bool = queue_gone or code in _OUTDATED_ROUTE_CODES
+        self._queue_gone = queue_gone
+        self._invalidates_route: bool = queue_gone or code in _OUTDATED_ROUTE_CODES
 
 
 class BrokerBusyError(RetriableBrokerError):

@@ -135,7 +135,7 @@ async def test_calls_fail_at_their_timeout_if_no_broker_comes(
         with pytest.raises((NoQueueError, TopicNotFoundError), match="no broker is registered") as caught:
             await call(client)
         assert trio.current_time() - started == pytest.approx(3, abs=0.1)
-        assert caught.value.not_reached
+        assert caught.value._not_reached
         assert isinstance(caught.value, NoQueueError) == (call in OF_BROKERS)
 
 
@@ -146,7 +146,7 @@ async def test_a_missing_topic_is_an_error_at_once_if_a_broker_is_registered(
         started = trio.current_time()
         with pytest.raises(TopicNotFoundError) as caught:
             await describe_topic(client)
-        assert not caught.value.not_reached
+        assert not caught.value._not_reached
         assert trio.current_time() - started < 0.1
 
 

@@ -280,7 +280,7 @@ async def test_a_name_server_that_does_not_list_brokers_does_not_delay_the_error
         cluster.name_server.answer = offer_routes
         with pytest.raises(TopicNotFoundError) as caught:
             await core_of(client).routes.get("Missing", for_sending=True)
-        assert not caught.value.not_reached
+        assert not caught.value._not_reached
 
 
 async def test_a_refresh_that_fails_because_the_client_is_closed_is_not_logged(

@@ -94,7 +94,7 @@ async def test_a_selector_chooses_again_and_a_queue_of_the_caller_is_refused() -
         assert offered == [8, 4]
         with pytest.raises(RetriableBrokerError, match=r"queueId\[7\] is illegal") as caught:
             await producer.send(Message("T", b"x"), queue=queues[7])
-        assert caught.value.queue_gone
+        assert caught.value._queue_gone
         assert refused(cluster, 4) == 2
 
 

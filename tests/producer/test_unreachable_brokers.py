@@ -240,7 +240,7 @@ async def test_a_send_waits_until_the_name_of_its_broker_is_resolved(
         start = trio.current_time()
         with pytest.raises(ConnectError, match="Name or service not known") as caught:
             await send(producer, 2)
-        assert caught.value.not_reached
+        assert caught.value._not_reached
         assert trio.current_time() - start == pytest.approx(2, abs=0.1)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send, producer, 10)
@@ -327,7 +327,7 @@ async def test_an_error_that_waiting_cannot_mend_is_raised_at_once(monkeypatch: 
 
         async def fail(addresses: list[str], deadline: float) -> Connection:
             error = ConnectError(addresses[0], "TLS: the certificate is for another host")
-            error.not_reached = False
+            error._not_reached = False
             raise error
 
         await core_of(producer).routes.get("T")
@@ -350,7 +350,7 @@ async def test_a_send_does_not_wait_for_an_invalid_address(jumping_clock: trio.t
         start = trio.current_time()
         with pytest.raises(ConnectError, match="cannot connect to nonsense") as caught:
             await producer.send(MESSAGE, timeout=10)
-        assert not caught.value.not_reached
+        assert not caught.value._not_reached
         assert caught.value.__notes__ == ["sending to topic 'T' failed after 3 attempts"]
         assert trio.current_time() - start < 2
 

@@ -143,7 +143,7 @@ async def test_the_final_error_counts_the_dials_and_says_since_when(
             f"cannot connect to 10.0.0.1:10911: Connection refused ({len(dials)} attempts in {lasted:.1f} s; "
             f"unreachable since {since})"
         )
-        assert caught.value.not_reached
+        assert caught.value._not_reached
         pauses = [later - earlier for earlier, later in itertools.pairwise(dials)]
         for pause, longest in zip(pauses, [0.1, 0.2, 0.4, *[0.8] * len(pauses)], strict=False):
             assert longest / 2 <= pause <= longest
@@ -390,7 +390,7 @@ async def test_calls_do_not_wait_for_an_invalid_address() -> None:
         for _ in range(2):
             with pytest.raises(ConnectError, match="cannot connect to nonsense") as caught:
                 await connections.get_before("nonsense", math.inf)
-            assert not caught.value.not_reached
+            assert not caught.value._not_reached
 
 
 async def test_after_its_nursery_has_ended_it_is_closed() -> None:

@@ -191,7 +191,7 @@ class BrokerCalls:
                 recheck_at = trio.current_time() + RECHECK_SECONDS
                 await self._connections.get_before(address, recheck_at)
             except (ConnectError, RequestTimeoutError) as error:
-                if not error.not_reached:
+                if not error._not_reached:
                     await trio.sleep(RECHECK_SECONDS)
                     return
                 self._routes.invalidate(queue.topic)
@@ -385,7 +385,7 @@ class BrokerCalls:
             try:
                 answer = await self.send(queue, fields(on_wire, system_properties=properties), body)
             except RocketMQError as failure:
-                if failure.invalidates_route:
+                if failure._invalidates_route:
                     self._routes.invalidate(queue.topic)
                 error = failure
             else:

@@ -254,7 +254,7 @@ class NameServers:
         no_answer = NameServerError(
             {address: self._reason(address, error) for address, error in errors.items()}
         )
-        no_answer.not_reached = any(
+        no_answer._not_reached = any(
             _may_pass(error) or isinstance(error, RequestTimeoutError) for error in errors.values()
         )
         return no_answer
@@ -356,7 +356,7 @@ class NameServers:
             try:
                 return await look_up()
             except TopicNotFoundError as error:
-                is_empty = error.not_reached or await self.has_no_broker(error)
+                is_empty = error._not_reached or await self.has_no_broker(error)
                 # A broker may have registered between the two requests.
                 if not (is_empty or was_empty) or (pause := next(pauses, None)) is None:
                     raise
@@ -370,7 +370,7 @@ class NameServers:
                 return False
         except RocketMQError:
             return False
-        missing.not_reached = True
+        missing._not_reached = True
         missing.args = (f"{missing}; no broker is registered there at the moment",)
         return True
 
@@ -383,7 +383,7 @@ class NameServers:
         while not (info := await self.cluster_info()).broker_addr_table:
             if (pause := next(pauses, None)) is None:
                 error = NoQueueError(f"no broker is registered at the name servers {self.addresses}")
-                error.not_reached = True
+                error._not_reached = True
                 raise error
             await trio.sleep(pause)
         return info
@@ -466,7 +466,7 @@ def _registration_pauses(deadline: float) -> Iterator[float]:
 
 def _may_pass(error: RocketMQError) -> bool:
     """Whether a name server may answer soon: it cannot be reached now, or has closed the connection."""
-    return error.not_reached or isinstance(error, ConnectionLostError)
+    return error._not_reached or isinstance(error, ConnectionLostError)
 
 
 def _body(address: str, answer: Command) -> bytes:

@@ -61,7 +61,7 @@ class Route:
         if not self.write_queues:
             error = NoQueueError(f"topic {self.topic!r} has no queue that may be written to and has a master")
             # Without any master, the topic may be writable when they are back.
-            error.not_reached = not any(MASTER_ID in addresses for addresses in self.brokers.values())
+            error._not_reached = not any(MASTER_ID in addresses for addresses in self.brokers.values())
             raise error
         return self.write_queues
 
@@ -212,7 +212,7 @@ class Routes:
                     return await self.get(topic, for_sending=for_sending)
                 except RocketMQError as error:
                     # A broker may have registered between two requests of the first attempt that it answers.
-                    if not (error.not_reached or (last_error is not None and last_error.not_reached)):
+                    if not (error._not_reached or (last_error is not None and last_error._not_reached)):
                         raise
                     last_error = error
                 await trio.sleep(BACK_OFF.after(failures))
@@ -299,7 +299,7 @@ class Routes:
         if address is None:
             role = "master" if broker_id == MASTER_ID else f"replica {broker_id}"
             error = NoQueueError(f"the address of the {role} of broker {broker_name!r} is unknown")
-            error.not_reached = True  # it may register at the name servers again
+            error._not_reached = True  # it may register at the name servers again
             raise error
         return address
 

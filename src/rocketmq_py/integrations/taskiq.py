@@ -200,7 +200,7 @@ class RocketMQBroker(AsyncBroker):
                         "cannot receive tasks, retrying topic=%s group=%s: %s", self.topic, self.group, error
                     )
                 failures += 1
-                await asyncio.sleep((UNREACHED_BACK_OFF if error.not_reached else BACK_OFF).after(failures))
+                await asyncio.sleep((UNREACHED_BACK_OFF if error._not_reached else BACK_OFF).after(failures))
                 continue
             failures = 0
             for message in messages:

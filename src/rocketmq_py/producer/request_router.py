@@ -238,7 +238,7 @@ class RequestRouter:
             try:
                 found = await connections.get_any_before([address, *others], recheck_at)
             except (ConnectError, RequestTimeoutError) as error:
-                if not error.not_reached:
+                if not error._not_reached:
                     raise
                 if trio.current_time() >= attempt.deadline:
                     raise self.not_connected(attempt) from None
@@ -260,7 +260,7 @@ def nothing_sent() -> Iterator[None]:
     except RocketMQError as error:
         error.delivery = Delivery.NOT_SENT
         if isinstance(error, ConnectionLostError | RequestTimeoutError):
-            error.not_reached = True
+            error._not_reached = True
         raise
 
 

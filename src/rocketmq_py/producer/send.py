@@ -294,11 +294,11 @@ class Send:
         if queue is not None:
             self.failed_broker = queue.broker_name
         is_final = not error.retriable
-        if error.queue_gone:
+        if error._queue_gone:
             is_final = self.fixed_queue is not None and self.selector is None
             if self.selector is not None:
                 self.fixed_queue = None  # the selector chooses one of the queues that are left
-        if error.not_reached:
+        if error._not_reached:
             self._unreached += 1
             back_off = min(UNREACHED_BACK_OFF.after(self._unreached), self.remaining)
             may_retry = back_off > 0

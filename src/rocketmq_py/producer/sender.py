@@ -300,26 +300,26 @@ class Sender:
         assert attempt is not None
         if self.meter is not None:
             self.meter.failed(topic, error, trio.current_time() - attempt.started)
-        if error.invalidates_route:
+        if error._invalidates_route:
             self._client.routes.invalidate(topic)
         is_limited = isinstance(error, FlowControlError)
         if is_limited:
             self.counters.throttled += 1
         # The limit is that of the instance: other brokers are not better.
-        is_fault = error.retriable and not is_limited and not error.queue_gone
+        is_fault = error.retriable and not is_limited and not error._queue_gone
         if is_fault and self.faults is not None and attempt.queue is not None:
             self.faults.failed(attempt.queue.broker_name, reachable=isinstance(error, BrokerError))
         seconds = send.back_off(error)
         if seconds is None:
             return False
         has_other_broker = self.router.has_other_broker(send)
-        is_outdated = isinstance(error, BrokerError) and error.invalidates_route
-        if error.queue_gone or (is_outdated and not has_other_broker):
+        is_outdated = isinstance(error, BrokerError) and error._invalidates_route
+        if error._queue_gone or (is_outdated and not has_other_broker):
             # Without another broker, the same one would refuse again. Other queues may be gone, too.
             await self.router.refresh_route(send)
-        if isinstance(error, BrokerBusyError) or not (error.queue_gone or has_other_broker):
+        if isinstance(error, BrokerBusyError) or not (error._queue_gone or has_other_broker):
             await trio.sleep(seconds)
-        if has_other_broker or not error.not_reached:  # otherwise it has only waited
+        if has_other_broker or not error._not_reached:  # otherwise it has only waited
             self.counters.retried += 1
         await trio.lowlevel.checkpoint_if_cancelled()  # at the end of the back-off
         return True

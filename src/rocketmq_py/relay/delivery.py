@@ -250,11 +250,11 @@ class QueueDelivery:
                     self._retry_logs.succeeded(topic)
 
     def _note_failure(self, topic: str, error: RocketMQError) -> None:
-        if error.not_reached:
+        if error._not_reached:
             self._unreached_topics.add(topic)
         else:
             self._unreached_topics.discard(topic)
-        pause = UNREACHED_INTERVAL if error.not_reached else RETRY_INTERVAL
+        pause = UNREACHED_INTERVAL if error._not_reached else RETRY_INTERVAL
         self._retry_logs.failed(topic, error, retry_in=pause)
 
     async def _deliver_deferred(self, topic: str) -> bool:

@@ -347,7 +347,7 @@ class ConnectionPool:
             # A name server may return an invalid address or host name.
             reachability.failed(reason_of(error), is_lasting=True)
         except TLSError as error:
-            reachability.failed(error.reason, TLSError, is_lasting=not error.not_reached)
+            reachability.failed(error.reason, TLSError, is_lasting=not error._not_reached)
         except CredentialsUnavailableError as error:
             reachability.failed(str(error))
         else:

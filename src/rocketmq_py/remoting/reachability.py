@@ -119,5 +119,5 @@ class Reachability:
     def error(self) -> ConnectError:
         """Return a new error that describes the failures."""
         error = self._kind(self._address, self.reason)
-        error.not_reached = not self.is_lasting
+        error._not_reached = not self.is_lasting
         return error

@@ -45,7 +45,7 @@ class StreamOpener:
         Raises:
             OSError: the address cannot be reached.
             ValueError: it is no valid address.
-            TLSError: the handshake failed. Its ``not_reached`` is False if the next one would fail too.
+            TLSError: the handshake failed. Its ``_not_reached`` is False if the next one would fail too.
         """
         host, port = split_address(address)
         stream: trio.SocketStream = (
@@ -73,14 +73,14 @@ class StreamOpener:
                 reason = f"TLS: no certificate can be for the host name {shortened(repr(name))}"
                 raise _tls_error(address, reason, False) from error
             if isinstance(error, TLSError):
-                error.not_reached = False
+                error._not_reached = False
             raise
         return secure
 
 
 def _tls_error(address: str, reason: str, not_reached: bool) -> TLSError:
     error = TLSError(address, reason)
-    error.not_reached = not_reached
+    error._not_reached = not_reached
     return error
 
 

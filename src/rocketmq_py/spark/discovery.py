@@ -164,7 +164,7 @@ class QueueDiscovery:
             try:
                 return self._existing_ranges(known)
             except RocketMQError as error:
-                if not (error.retriable or error.not_reached):
+                if not (error.retriable or error._not_reached):
                     raise
                 logger.warning("cannot plan a batch, retrying in %g s: %s", delay, error)
             self._sleep(delay)

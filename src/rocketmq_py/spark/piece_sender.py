@@ -400,4 +400,4 @@ def _is_retriable(piece: Piece, unit: _Unit, error: RocketMQError) -> bool:
     if isinstance(error, NoQueueError | TopicNotFoundError):
         topic = unit.topic if isinstance(unit, PreparedBatch) else piece.messages.messages[unit].topic
         return topic in _topics_written
-    return error.retriable or error.not_reached
+    return error.retriable or error._not_reached

@@ -218,7 +218,7 @@ class QueueLocks:
             locked = await self._client.brokers.lock(self._group, self._client.client_id, broker_name, queues)
         except RocketMQError as error:
             # A request waits for a broker that cannot be reached.
-            pause = RECONNECT_SECONDS if error.not_reached else FAILED_SECONDS
+            pause = RECONNECT_SECONDS if error._not_reached else FAILED_SECONDS
             self._retry_logs.failed(broker_name, error, queues=len(queues), retry_in=pause)
             for lock in locks:
                 lock.request_at = trio.current_time() + pause

@@ -225,7 +225,7 @@ class Subscriptions(Mapping[str, SubscriptionData]):
                 self._retry_logs.failed(topic, error)
             with trio.move_on_after(BACK_OFF.after(attempts)):
                 await self._filter_added.park()
-            if not all(error.not_reached for error in failures.values()):
+            if not all(error._not_reached for error in failures.values()):
                 attempts += 1
 
     def _accept(self, subscription: SubscriptionData) -> None:

@@ -133,7 +133,7 @@ class PopAcknowledger:
                     self._acknowledge_logs.failed(broker_name, error, messages=len(batch))
                     now = trio.current_time()
                     give_up_at = min(give_up_at, now + PATIENCE_SECONDS)
-                    may_help = error.not_reached or isinstance(error, FlowControlError)
+                    may_help = error._not_reached or isinstance(error, FlowControlError)
                     if may_help and not self._is_flushing and now < give_up_at:
                         await trio.sleep(RETRY_SECONDS)
                         continue

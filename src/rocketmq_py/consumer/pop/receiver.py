@@ -232,7 +232,7 @@ class PopReceiver:
                     self._check_open()
                     if isinstance(error, FlowControlError):
                         self._counters.of(target.topic).throttled += 1
-                    if not (error.retriable or error.invalidates_route):
+                    if not (error.retriable or error._invalidates_route):
                         raise
                     failures[target] = error
                 else:
@@ -282,7 +282,7 @@ class PopReceiver:
 
 def _is_retried(error: RocketMQError, deadline: float) -> bool:
     """Return whether ``receive`` pops again after an error of all brokers, instead of raising it."""
-    is_away = error.not_reached or isinstance(error, ConnectionLostError)
+    is_away = error._not_reached or isinstance(error, ConnectionLostError)
     may_end = is_away or isinstance(error, FlowControlError)
     return may_end and deadline - trio.current_time() >= LAST_MOMENT_SECONDS
 

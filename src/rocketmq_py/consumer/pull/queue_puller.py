@@ -149,7 +149,7 @@ class QueuePuller:
             BrokerError: the broker refused.
             ProtocolError: the answer is malformed.
             NoQueueError: the broker has no known address, or does not have the queue any more. Its
-                ``queue_gone`` tells which.
+                ``_queue_gone`` tells which.
             ConnectError, ConnectionLostError, RequestTimeoutError: the broker cannot be reached.
 
         When cancelled, no message is lost. Pull from the same offset again.
@@ -183,7 +183,7 @@ class QueuePuller:
             return self._response_of(answer, address)
         except RocketMQError as error:
             self._broker_id = MASTER_ID  # do not retry at a replica that failed
-            if broker_id == MASTER_ID or not (isinstance(error, BrokerError) or error.queue_gone):
+            if broker_id == MASTER_ID or not (isinstance(error, BrokerError) or error._queue_gone):
                 raise
         return await self.pull_undecoded(offset, subscription, commit=commit, batch_size=batch_size)
 
@@ -268,7 +268,7 @@ class QueuePuller:
         status = _STATUS.get(answer.code)
         if status is None:
             error = broker_error(answer.code, answer.remark, address)
-            if answer.code == ResponseCode.INVALID_PARAMETER or error.queue_gone:
+            if answer.code == ResponseCode.INVALID_PARAMETER or error._queue_gone:
                 text = f"{address} does not have {queue_name(self.queue)}: {answer.remark}"
                 raise NoQueueError(text, queue_gone=True)
             raise error

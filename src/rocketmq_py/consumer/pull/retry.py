@@ -102,8 +102,8 @@ class PullRetry:
 
         With ``is_raised``, nothing is logged: the caller gets the error, and there is no retry.
         """
-        self._waits_for_broker = error.not_reached or isinstance(error, ConnectionLostError)
-        if error.invalidates_route:
+        self._waits_for_broker = error._not_reached or isinstance(error, ConnectionLostError)
+        if error._invalidates_route:
             self._client.routes.invalidate(self._queue.topic)
         if isinstance(error, FlowControlError):
             self._refusals += 1
@@ -278,7 +278,7 @@ class BoundedRetry:
         Raises:
             RocketMQError: ``error``, if it is not retriable or ``retry_timeout`` is exhausted.
         """
-        if error.queue_gone:
+        if error._queue_gone:
             return True
         if isinstance(error, BrokerError):
             if error.code == ResponseCode.TOPIC_NOT_EXIST:

@@ -108,7 +108,7 @@ class RocketMQMessageTrigger(BaseEventTrigger):  # type: ignore[misc]  # Airflow
 
     async def _wait_after(self, error: RocketMQError, request: str) -> None:
         """Log a failed request, and wait before the next attempt. Raise the error if retries cannot help."""
-        if not (error.retriable or error.not_reached or isinstance(error, TopicNotFoundError)):
+        if not (error.retriable or error._not_reached or isinstance(error, TopicNotFoundError)):
             raise error
         logger.warning("trigger failed, retrying: request=%s topic=%s error=%s", request, self.topic, error)
         await asyncio.sleep(RETRY_SECONDS)

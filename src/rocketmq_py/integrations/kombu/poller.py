@@ -111,7 +111,7 @@ class Poller:
                     if self._lasts_too_long(error, began):
                         self._fail(error)
                         return
-                    self._pause(UNREACHED_RETRY_SECONDS if error.not_reached else RETRY_SECONDS)
+                    self._pause(UNREACHED_RETRY_SECONDS if error._not_reached else RETRY_SECONDS)
                 else:
                     self._note_success()
                     if not found and len(self._queues) != 1:
@@ -199,10 +199,10 @@ class Poller:
         with self._activity:
             self._error = error
             if self._failing_since is None:
-                self._failing_since = began if error.not_reached else now
+                self._failing_since = began if error._not_reached else now
                 logger.warning("could not receive messages: %s; retrying", error)
             left = self._failing_since + self._patience - now
-            is_away = error.not_reached or isinstance(error, ConnectionLostError)
+            is_away = error._not_reached or isinstance(error, ConnectionLostError)
             if is_away and left > 0 and self._give_up_timer is None:
                 self._give_up_timer = threading.Timer(left, self._give_up)
                 self._give_up_timer.daemon = True

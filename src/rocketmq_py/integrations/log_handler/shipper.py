@@ -188,7 +188,7 @@ class Shipper:
             if messages:
                 self._report_drops()
                 failures += 1
-                is_away = isinstance(last_error, RocketMQError) and last_error.not_reached
+                is_away = isinstance(last_error, RocketMQError) and last_error._not_reached
                 self._is_stopped.wait((UNREACHED_BACK_OFF if is_away else BACK_OFF).after(failures))
         for message in messages:
             self._settle(message, is_dropped=True)
