@@ -50,7 +50,9 @@ def test_resets_are_sorted_by_topic_and_broker() -> None:
 
 def reset_queues(world: World) -> set[tuple[str, str]]:
     """Return the topic and broker of each queue that was reset to its end."""
-    return {(queue.topic, queue.broker_name) for queue, offset in world.offsets(GROUP).items() if offset == 1}
+    return {
+        (queue.topic, queue.broker_name) for queue, offset in world.committed(GROUP).items() if offset == 1
+    }
 
 
 def test_a_broker_that_fails_only_to_list_topics_is_reset() -> None:

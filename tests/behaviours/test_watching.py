@@ -26,7 +26,7 @@ async def test_messages_offsets_and_dead_letters(cluster: ClusterUnderTest) -> N
 
     await trio.to_thread.run_sync(lambda: watched.create_topic(topic, queues=1))
     assert await trio.to_thread.run_sync(watched.messages, topic) == []
-    assert await trio.to_thread.run_sync(watched.offsets, group) == {}
+    assert await trio.to_thread.run_sync(watched.committed, group) == {}
     async with Producer(cluster.address, group="p") as producer:
         sent = await producer.send(Message(topic, b"x"))
     [message] = await watched.wait_for_async(topic)
@@ -43,5 +43,5 @@ async def test_messages_offsets_and_dead_letters(cluster: ClusterUnderTest) -> N
     [dead] = await trio.to_thread.run_sync(watched.dead_letters, group)
     assert dead.body == b"x"
     queue = MessageQueue(topic, message.broker_name, 0)
-    await watched.wait_until_async(lambda: watched.offsets(group).get(queue) == 1, timeout=30)
+    await watched.wait_until_async(lambda: watched.committed(group).get(queue) == 1, timeout=30)
     await trio.to_thread.run_sync(watched.close)

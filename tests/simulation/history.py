@@ -168,7 +168,7 @@ class History:
             return found
         for group in self.plan.groups:
             if group.pulls:
-                offsets = self.world.offsets(group.name)
+                offsets = self.world.committed(group.name)
                 ends: Counter[MessageQueue] = Counter()
                 for message in self.world.messages(group.topic):
                     ends[message.queue] = message.queue_offset + 1
@@ -186,7 +186,7 @@ class History:
                 self._check_offsets_of(group)
 
     def _check_offsets_of(self, group: Group) -> None:
-        offsets = self.world.offsets(group.name)
+        offsets = self.world.committed(group.name)
         messages: dict[MessageQueue, list[ReceivedMessage]] = defaultdict(list)
         sent_back: set[bytes] | None = None
         for queue, offset in offsets.items():

@@ -109,8 +109,8 @@ def test_dead_letters_and_offsets_of_a_group_can_be_inspected() -> None:
             consumer.start(handle)
             assert [message.body for message in broker.wait_for("%DLQ%g")] == [b"bad"]
         assert [message.body for message in broker.dead_letters("g")] == [b"bad"]
-        assert broker.offsets("g")[MessageQueue("T", "broker-a", 0)] == 2
-        assert broker.offsets("unknown") == {}
+        assert broker.committed("g")[MessageQueue("T", "broker-a", 0)] == 2
+        assert broker.committed("unknown") == {}
 
 
 def test_reset_drops_all_data_and_keeps_the_address() -> None:
@@ -265,7 +265,7 @@ async def test_advance_delivers_retries() -> None:
                 await broker.wait_until_async(is_sent_back)
                 broker.advance("1m")
             await broker.wait_until_async(
-                lambda: broker.offsets("g").get(MessageQueue("%RETRY%g", "broker-a", 0)) == 2
+                lambda: broker.committed("g").get(MessageQueue("%RETRY%g", "broker-a", 0)) == 2
             )
             assert times == [0, 1, 2]
             nursery.cancel_scope.cancel()

@@ -303,7 +303,7 @@ def test_keep_selects_the_data_after_a_crash() -> None:
             assert result.queue_offset == 1
             assert [one.body for one in admin.messages.find("T", "k").messages] == [b"flushed", b"after"]
         broker.crash(keep="nothing")
-        assert (bodies(broker), broker.offsets("g")) == ([], {})
+        assert (bodies(broker), broker.committed("g")) == ([], {})
         broker.create_topic("U", queues=1)
         broker.crash(keep="flushed")
         broker.restart()

@@ -43,7 +43,7 @@ def test_plain(rocketmq_broker, number):
         producer.send(Message(topic, b"x"))
     [message] = rocketmq_broker.wait_for(topic)
     assert message.body == b"x"
-    assert rocketmq_broker.offsets(rocketmq_broker.name("g")) == {}
+    assert rocketmq_broker.committed(rocketmq_broker.name("g")) == {}
     assert seen[0] is rocketmq_broker
 
 @pytest.mark.trio
@@ -130,11 +130,11 @@ def test_a_real_cluster_has_the_messages_and_offsets_of_an_embedded_broker() -> 
             consumer.subscribe("T")
             consumer.start(fail)
             broker.wait_for("%DLQ%g", 4)
-            broker.wait_until(lambda: {queue.topic for queue in broker.offsets("g")} == {"T", "%RETRY%g"})
+            broker.wait_until(lambda: {queue.topic for queue in broker.committed("g")} == {"T", "%RETRY%g"})
         for inspected in (broker, cluster):
             assert sorted(message.body for message in inspected.messages("T")) == [b"0", b"1", b"2", b"3"]
             assert len(inspected.dead_letters("g")) == 4
-        assert cluster.offsets("g") == broker.offsets("g")
+        assert cluster.committed("g") == broker.committed("g")
 
 
 def test_a_failed_wait_on_a_real_cluster_describes_its_contents(pytester: pytest.Pytester) -> None:

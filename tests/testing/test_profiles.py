@@ -364,7 +364,7 @@ def test_the_kit_accepts_short_names() -> None:
         assert late is not None
         assert (late.write_queue_nums, late.attributes) == (3, {"message.type": "DELAY"})
         assert cluster.messages("Late") == []
-        assert cluster.offsets("readers") == {}
+        assert cluster.committed("readers") == {}
         assert cluster.requests(topic="Orders") == []
 
 

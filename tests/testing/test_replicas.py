@@ -46,7 +46,7 @@ def test_a_group_consumes_while_the_master_is_down_and_afterwards(seed: int) -> 
                         await producer.send(Message(TOPIC, b"lost"))
                     nursery.start_soon(consumer.run, handler)
                     await handler.wait_for(COUNT)
-                    while sum(world.offsets(GROUP).values()) < COUNT:
+                    while sum(world.committed(GROUP).values()) < COUNT:
                         await trio.sleep(0.1)
                     await world.restart("broker-a")
                     await core_of(client).routes.refresh(TOPIC)

@@ -205,12 +205,12 @@ class BaseCluster(ABC):
         name = self._full_name(topic)
         return self._call(lambda: [message for broker in self._brokers for message in broker.messages(name)])
 
-    def offsets(self, group: str) -> dict[MessageQueue, int]:
+    def committed(self, group: str) -> dict[MessageQueue, int]:
         """Return the committed offsets of a group."""
         name = self._full_name(group)
         return self._call(
             lambda: {
-                queue: offset for broker in self._brokers for queue, offset in broker.offsets(name).items()
+                queue: offset for broker in self._brokers for queue, offset in broker.committed(name).items()
             }
         )
 

@@ -389,7 +389,7 @@ class BrokerProcess(RegisteredProcess):
         stored = b"".join([message.data for message in self.broker.state.store.messages(topic)])
         return decode_messages(stored, self.config.broker_name)
 
-    def offsets(self, group: str) -> dict[MessageQueue, int]:
+    def committed(self, group: str) -> dict[MessageQueue, int]:
         """Return the committed offsets of a group."""
         return {
             self.broker.state.message_queue(topic, queue_id): offset

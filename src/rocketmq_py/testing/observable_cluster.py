@@ -33,7 +33,7 @@ class ObservableCluster(ABC):
         """Return the messages of a topic, in order within each queue."""
 
     @abstractmethod
-    def offsets(self, group: str) -> dict[MessageQueue, int]:
+    def committed(self, group: str) -> dict[MessageQueue, int]:
         """Return the committed offsets of a group."""
 
     def dead_letters(self, group: str) -> list[ReceivedMessage]:

@@ -71,7 +71,7 @@ class RealCluster(ObservableCluster):
 
         return self._thread.call(read)
 
-    def offsets(self, group: str) -> dict[MessageQueue, int]:
+    def committed(self, group: str) -> dict[MessageQueue, int]:
         """Return the committed offsets of a group."""
 
         async def query() -> dict[MessageQueue, int]:
