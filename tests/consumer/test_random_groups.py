@@ -137,7 +137,7 @@ class Group:
             self.join()
 
     async def end(self) -> None:
-        assert self.world.connections()
+        assert self.world._connection_count()
         for member in list(self.members):
             member.leaving.set()
             await member.ended.wait()
@@ -179,7 +179,7 @@ def replay(program: Callable[[World], Awaitable[None]], seed: int) -> None:
     async def main(world: World) -> None:
         await program(world)
         await trio.sleep(1)
-        assert not world.connections()
+        assert not world._connection_count()
 
     latency = random.Random(seed).choice((0.0, 0.002, 0.1))
     simulate(main, seed=seed, topics={"T": QUEUES}, latency=(0.0, latency))

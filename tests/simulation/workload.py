@@ -117,7 +117,7 @@ async def _check_leftovers(context: RunContext, before: Collection[str]) -> None
     """Report connections and tasks that remain after all clients are closed."""
     for _ in range(END_SECONDS):
         await trio.sleep(1)
-        connections = context.world.connections()
+        connections = context.world._connection_count()
         tasks = [task for task in _tasks() if task not in before]
         if not connections and not tasks:
             return

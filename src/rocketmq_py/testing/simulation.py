@@ -90,13 +90,16 @@ class World(Cluster):
         """Return the dead letters of a group: messages that it failed to process in all retries."""
         return self.messages(dead_letter_topic(group))
 
-    def connections(self) -> int:
+    async def _run(self, program: Callable[[World], Awaitable[_Result]], timeout: float) -> _Result:
+        """Start all servers, and run a program. Raises TooSlowError after ``timeout`` virtual seconds."""
+        await self._start()
+        with trio.move_on_after(timeout):
+            return await program(self)
+        raise trio.TooSlowError(f"the program did not end within {timeout:g} s of virtual time")
+
+    def _connection_count(self) -> int:
         """Return the number of client connections."""
         return sum([process.connection_count for process in self._processes])
-
-    async def start(self) -> None:
-        """Start all servers. ``simulate`` calls this."""
-        await self._start()
 
     def _call(self, function: Callable[[], _Result]) -> _Result:
         return function()
@@ -245,11 +248,7 @@ async def _run_program(
     async with trio.open_nursery() as nursery:
         try:
             world = create_world(nursery)
-            await world.start()
-            with trio.move_on_after(timeout) as scope:
-                results.append(await program(world))
-            if scope.cancelled_caught:
-                failure = trio.TooSlowError(f"the program did not end within {timeout:g} s of virtual time")
+            results.append(await world._run(program, timeout))
         except Exception as error:  # noqa: BLE001 - raised after the nursery, which would wrap it in a group
             failure = error
         nursery.cancel_scope.cancel()

@@ -255,7 +255,20 @@ class TestCluster(Cluster, ObservableCluster):
 
 
 class TestBroker(TestCluster):
-    """A :class:`TestCluster` of one name server and one broker."""
+    """A :class:`TestCluster` of one name server and one broker.
+
+    Its arguments are those of :func:`run_broker`.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: Mapping[str, int] | Iterable[str] = (),
+        config: BrokerConfig | None = None,
+        tls: ssl.SSLContext | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(topics=topics, config=config, tls=tls, **settings)
 
     @property
     def broker_address(self) -> str:
