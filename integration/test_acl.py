@@ -468,7 +468,7 @@ async def test_commands_manage_users_and_permissions(guarded: Cluster, topic: st
             assert ended.code == 1
             assert "(version 4.9.7) does not support users and access rules (ACL 2.0)" in ended.err
         (one,) = await asked(guarded, "acl", "version")
-        assert (one["broker"], one["changes"]) == (*guarded.brokers, 0)
+        assert (one["broker_name"], one["changes"]) == (*guarded.brokers, 0)
         return
     secret = tmp_path / "secret"
     secret.write_text("the secret of carol")
@@ -477,7 +477,7 @@ async def test_commands_manage_users_and_permissions(guarded: Cluster, topic: st
     acl = ("acl", "user")
     await asked(guarded, *acl, "create", "carol", "--password", f"@{secret}")
     assert await asked(guarded, *acl, "list", "carol") == [
-        {"user": "carol", "type": "normal", "enabled": True, "brokers": brokers}
+        {"name": "carol", "is_super": False, "is_enabled": True, "brokers": brokers}
     ]
     listed = await run(guarded, *acl, "list", "--wide")
     assert ADMIN.access_key in listed.out.decode()
@@ -490,22 +490,22 @@ async def test_commands_manage_users_and_permissions(guarded: Cluster, topic: st
         {
             "user": "carol",
             "resource": f"Topic:{topic}",
-            "decision": "allow",
+            "is_allowed": True,
             "actions": ["Pub", "Get"],
-            "from": [],
-            "default": False,
+            "source_ips": [],
+            "is_default": False,
             "brokers": brokers,
         }
     ]
     await asked(guarded, "acl", "deny", "carol", f"Topic:{topic}", "pub")
     assert (await run(guarded, *send, credentials=carol)).code == 1
     (rule,) = await asked(guarded, "acl", "list", "--user", "carol")
-    assert (rule["decision"], rule["actions"]) == ("deny", ["Pub"])
+    assert (rule["is_allowed"], rule["actions"]) == (False, ["Pub"])
     await asked(guarded, "acl", "remove", "carol", f"Topic:{topic}", "--yes")
     assert await asked(guarded, "acl", "list", "--user", "carol") == []
     await asked(guarded, *acl, "alter", "carol", "--disable", "--super")
     (user,) = await asked(guarded, *acl, "list", "carol")
-    assert (user["type"], user["enabled"]) == ("super", False)
+    assert (user["is_super"], user["is_enabled"]) == (True, False)
     again = await run(guarded, *acl, "create", "carol", "--password", f"@{secret}")
     assert again.code == 1
     assert "The user is existed" in again.err

@@ -143,7 +143,7 @@ async def test_topics_and_groups_are_described_by_name(address: str, topic: str,
     ended = await run("topic", "describe", topic, "-n", address, "--json")
     value = reply(ended)
     (broker,), (queue,) = value["brokers"], value["queues"]
-    assert (value["type"], value["messages"], broker["permission"]) == (None, COUNT, "RW")
+    assert (value["message_type"], value["messages"], broker["permission"]) == (None, COUNT, "RW")
     assert (queue["min_offset"], queue["max_offset"]) == (0, COUNT)
     assert_names_what_is_not_shown(ended, "order, type and attributes", "times of the last messages")
     ended = await run("group", "describe", group, "--topic", topic, "-n", address, "--json")

@@ -174,7 +174,7 @@ async def test_logical_queues_keep_messages_order_and_offsets_when_they_move_und
             orderly.stop()
         as_json = await run_cli("topic", "describe", unique, "-n", cluster.name_servers, "--json")
         assert json.loads(as_json.out)["logical_queues"] == [
-            {"queue": number, "broker": "broker-b"} for number in range(QUEUES)
+            {"queue_id": number, "broker_name": "broker-b"} for number in range(QUEUES)
         ]
         table = await run_cli("topic", "describe", unique, "-n", cluster.name_servers)
         assert b"LOGICAL QUEUE" in table.out

@@ -56,7 +56,7 @@ def test_lite_topics_are_described(invoke: Invoke, cluster: tuple[str, str]) -> 
     brokers = invoke("lite", "brokers", *at).out.decode().splitlines()
     assert brokers[1].split() == ["broker-a", "1", "2", "0", "1", "Sessions"]
     (broker,) = json.loads(invoke("lite", "brokers", "--json", *at).out)
-    assert broker["parents"] == [{"topic": "Sessions", "expiration": None, "groups": ["agents"]}]
+    assert (broker["expirations"], broker["groups"]) == ({"Sessions": None}, {"Sessions": ["agents"]})
     subscribed = invoke("lite", "client", "Sessions", "agents", client_id, *at).out.decode().splitlines()
     assert subscribed[1].split()[:3] == [client_id, "broker-a", "2"]
     assert json.loads(invoke("lite", "client", "Sessions", "agents", client_id, "--json", *at).out)[

@@ -119,9 +119,9 @@ def test_a_json_line() -> None:
     assert line.count(b"\n") == 1
     assert list(json.loads(line).items()) == [
         ("topic", "T"),
-        ("broker", "broker-a"),
-        ("queue", 3),
-        ("offset", 42),
+        ("broker_name", "broker-a"),
+        ("queue_id", 3),
+        ("queue_offset", 42),
         ("message_id", "7F01"),
         ("store_time_ms", 1_700_000_000_005),
         ("born_time_ms", 1_700_000_000_000),

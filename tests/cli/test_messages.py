@@ -65,7 +65,7 @@ def test_get_and_find_by_ids_offset_and_key(invoke: Invoke, threaded_broker: str
         found = run_json(invoke, address, "message", "get", *how)
         assert (found["message_id"], found["offset_message_id"]) == (sent.message_id, sent.offset_message_id)
         assert (found["body"], found["tags"], found["keys"]) == ("grüß", "A", ["order-1"])
-        assert (found["properties"], found["broker"]) == ({"colour": "green"}, "broker-a")
+        assert (found["properties"], found["broker_name"]) == ({"colour": "green"}, "broker-a")
         assert found["system_properties"]["KEYS"] == "order-1"
     (by_key,) = run_json(invoke, address, "message", "find", "Orders", "order-1")
     assert by_key["message_id"] == sent.message_id
@@ -109,7 +109,13 @@ def test_tracks_and_trace_of_a_message(invoke: Invoke, threaded_broker: str) -> 
     invoke("group", "create", "billing", "-n", threaded_broker)
     invoke("group", "reset", "billing", "--topic", "Orders", "--to", "latest", "--yes", "-n", threaded_broker)
     assert run_json(invoke, threaded_broker, "message", "tracks", sent.offset_message_id) == [
-        {"group": "billing", "track": "NOT_ONLINE", "is_past": True, "consumer_offset": 1, "failure": None}
+        {
+            "group": "billing",
+            "track_type": "NOT_ONLINE",
+            "is_past": True,
+            "consumer_offset": 1,
+            "failure": None,
+        }
     ]
     (event,) = run_json(invoke, threaded_broker, "message", "trace", sent.message_id)
     assert (event["kind"], event["group"], event["success"]) == ("SENT", "senders", True)

@@ -74,9 +74,9 @@ def test_status_counts_waiting_messages(folder: str) -> None:
 def test_list_prints_lines_of_json(folder: str) -> None:
     result = run("list", "--store", folder)
     rows = [json.loads(line) for line in result.output.splitlines()]
-    assert [row["id"] for row in rows] == ["id-0-0", "id-1-0", "id-1-1"]
+    assert [row["message_id"] for row in rows] == ["id-0-0", "id-1-0", "id-1-1"]
     assert rows[0] == {
-        "id": "id-0-0",
+        "message_id": "id-0-0",
         "due_ms": 1_795_374_833_508,
         "topic": "Late",
         "tags": "t",

@@ -58,7 +58,7 @@ def test_a_line_of_json_takes_missing_fields_from_options() -> None:
     assert json_message(FIELDS, b'{"body": "x"}') == Message("T", b"x", "A", "k", {"colour": "green"})
     line = {
         "topic": "Elsewhere",
-        "offset": 7,
+        "queue_offset": 7,
         "tags": "B",
         "keys": ["k1", "k2"],
         "properties": {"size": "a=b", "__SHARDINGKEY": "order-7"},

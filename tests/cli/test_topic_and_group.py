@@ -32,9 +32,9 @@ async def test_a_topic_is_created_altered_described_and_deleted(address: str) ->
     }
     described = await run_json(address, "topic", "describe", "Orders")
     assert isinstance(described, dict)
-    assert (described["topic"], described["type"], described["messages"]) == ("Orders", "NORMAL", 0)
+    assert (described["topic"], described["message_type"], described["messages"]) == ("Orders", "NORMAL", 0)
     assert described["brokers"][0]["read_queues"] == 4
-    assert [queue["queue"] for queue in described["queues"]] == [0, 1, 2, 3]
+    assert [queue["queue_id"] for queue in described["queues"]] == [0, 1, 2, 3]
     altered = await run_cli("topic", "alter", "Orders", "--queues", "6", "-n", address)
     assert (altered.code, altered.out) == (0, b"topic Orders: altered on broker-a\n")
     again = await run_cli("topic", "create", "Orders", "-n", address)
@@ -83,7 +83,7 @@ async def test_group_describe_and_reset(address: str) -> None:
     reset = ("group", "reset", "billing", "--topic", "Orders")
     moves = await run_json(address, *reset, "--to", "latest", "--dry-run")
     assert isinstance(moves, list)
-    assert [(move["queue"], move["before"], move["after"]) for move in moves] == [
+    assert [(move["queue_id"], move["before"], move["after"]) for move in moves] == [
         (number, 0, 15) for number in range(4)
     ]
     refused = await run_cli(*reset, "--to", "latest", "-n", address)
@@ -95,7 +95,7 @@ async def test_group_describe_and_reset(address: str) -> None:
         assert isinstance(described, dict)
         assert described["lag"] == lag, place
     await run_json(address, "group", "reset", "billing", "--to", "latest", "--yes")
-    line = b'{"broker": "broker-a", "queue": 2, "offset": 7, "after": 1}\n'
+    line = b'{"broker_name": "broker-a", "queue_id": 2, "queue_offset": 7, "after": 1}\n'
     ended = await run_cli(*reset, "--file", "-", "--yes", "-n", address, stdin=line)
     assert ended.code == 0, ended.err
     described = await run_json(address, "group", "describe", "billing")
@@ -138,7 +138,7 @@ async def test_jsonl_prints_a_line_per_item(address: str) -> None:
     ended = await run_cli(
         *("group", "reset", "billing", "--to", "latest", "--dry-run", "--jsonl", "-n", address)
     )
-    assert [json.loads(line)["queue"] for line in ended.lines] == [0, 1]
+    assert [json.loads(line)["queue_id"] for line in ended.lines] == [0, 1]
 
 
 def test_a_cluster_that_is_down_is_one_line(invoke: Invoke, unused_address: str) -> None:
@@ -206,11 +206,17 @@ async def test_delete_asks_for_confirmation_on_a_terminal(address: str, start_cl
 
 
 @pytest.mark.parametrize(
-    "text", ["not json\n", '{"broker": "b", "queue": -1, "offset": 0}\n', '{"queue": 1}\n']
+    "text",
+    [
+        "not json\n",
+        '{"broker_name": "b", "queue_id": -1, "queue_offset": 0}\n',
+        '{"queue_id": 1}\n',
+        '{"broker": "b", "queue": 1, "offset": 0}\n',
+    ],
 )
 def test_invalid_lines_of_an_offsets_file_are_usage_errors(tmp_path: Path, text: str) -> None:
     file = tmp_path / "offsets.jsonl"
-    file.write_text(f'{{"broker": "b", "queue": 1, "offset": 0}}\n\n{text}')
+    file.write_text(f'{{"broker_name": "b", "queue_id": 1, "queue_offset": 0}}\n\n{text}')
     result = CliRunner().invoke(main, ["group", "reset", "g", "--topic", "T", "--file", str(file), "--yes"])
     assert result.exit_code == 2
     assert "line 3 of the offsets" in result.stderr
@@ -232,7 +238,9 @@ def test_queues_that_no_consumer_reads_are_warned_of(
         described = invoke(*command, "--json", *at)
         assert (described.code, described.err) == (0, warning)
         unread = json.loads(described.out)["unread_queues"]
-        assert [(one["broker"], one["queue"]) for one in unread] == [("broker-a", n) for n in range(4, 8)]
+        assert [(one["broker_name"], one["queue_id"]) for one in unread] == [
+            ("broker-a", n) for n in range(4, 8)
+        ]
         assert invoke(*command, *at).err == warning
     alter = ("topic", "alter", "Orders", *at)
     assert invoke(*alter, "--order").err == warning

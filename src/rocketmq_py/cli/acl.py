@@ -50,20 +50,20 @@ password_option: Final = click.option(
 RULES: Final = Listing(
     Field("user", "USER"),
     Field("resource", "RESOURCE"),
-    Field("decision", "DECISION", lambda rule: "allow" if rule.is_allowed else "deny"),
+    Field("is_allowed", "DECISION", cell=lambda is_allowed: "allow" if is_allowed else "deny"),
     Field("actions", "ACTIONS"),
-    Field("from", "FROM", "source_ips"),
-    Field("default", get="is_default"),
+    Field("source_ips", "FROM"),
+    Field("is_default"),
     Field("brokers", "BROKERS", wide=True),
 )
 USERS: Final = Listing(
-    Field("user", "USER", "name"),
-    Field("type", "TYPE", lambda user: "super" if user.is_super else "normal"),
-    Field("enabled", "ENABLED", "is_enabled"),
+    Field("name", "USER"),
+    Field("is_super", "TYPE", cell=lambda is_super: "super" if is_super else "normal"),
+    Field("is_enabled", "ENABLED"),
     Field("brokers", "BROKERS", wide=True),
 )
 VERSIONS: Final = Listing(
-    Field("broker", "BROKER", itemgetter(0)),
+    Field("broker_name", "BROKER", itemgetter(0)),
     Field("changes", "CHANGES", lambda item: item[1].changes, right=True),
     Field("changed_ms", "LAST CHANGE", lambda item: item[1].changed_ms, cell=format_time),
 )

@@ -36,8 +36,8 @@ SECRET_SETTINGS = ("initAuthenticationUser", "innerClientAuthenticationCredentia
 broker_argument: Final = click.argument("name", metavar="BROKER", callback=checked(not_empty))
 
 BROKERS: Final = Listing(
-    Field("broker", "BROKER", "name"),
-    Field("role", "ROLE", lambda one: "master" if one.is_master else "replica"),
+    Field("name", "BROKER"),
+    Field("is_master", "ROLE", cell=lambda is_master: "master" if is_master else "replica"),
     Field("address", "ADDRESS"),
     Field("version", "VERSION"),
     Field("put_rate", "IN/S", right=True),
@@ -45,7 +45,7 @@ BROKERS: Final = Listing(
     Field("disk_ratio", "DISK", cell=lambda ratio: None if ratio is None else f"{ratio:.0%}", right=True),
     Field("started_ms", "STARTED", cell=format_time),
     Field("cluster", "CLUSTER", wide=True),
-    Field("id", "ID", "broker_id", right=True, wide=True),
+    Field("broker_id", "ID", right=True, wide=True),
     Field("put_today", "IN TODAY", right=True, wide=True),
     Field("get_today", "OUT TODAY", right=True, wide=True),
     Field("send_queue", "SENDS WAITING", right=True, wide=True),
@@ -96,7 +96,7 @@ def describe(access: Access, output: OutputFormat, name: str) -> None:
     async def work(admin: Admin) -> None:
         status = await admin.brokers.describe(name)
         rows = [
-            (key, None if value is None else str(value))
+            (key, value if value is None or isinstance(value, bool) else str(value))
             for key, value in (*BROKERS.value(status).items(), *status.details.items())
         ]
         value = {**BROKERS.value(status), "details": dict(status.details)}

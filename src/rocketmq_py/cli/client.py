@@ -42,10 +42,10 @@ CLIENTS: Final = Listing(
 )
 QUEUES: Final = Listing(
     Field("topic", "TOPIC", "queue.topic"),
-    Field("broker", "BROKER", "queue.broker_name"),
+    Field("broker_name", "BROKER", "queue.broker_name"),
     # Members may pop from all queues of a broker at once.
     Field(
-        "queue", "QUEUE", "queue.queue_id", cell=lambda number: "all" if number < 0 else number, right=True
+        "queue_id", "QUEUE", "queue.queue_id", cell=lambda number: "all" if number < 0 else number, right=True
     ),
     Field("committed", "COMMITTED", right=True),
     Field("cached", "CACHED", right=True),

@@ -64,8 +64,8 @@ GROUPS: Final = Listing(
 )
 RESETS: Final = Listing(
     Field("topic", "TOPIC", "queue.topic"),
-    Field("broker", "BROKER", "queue.broker_name"),
-    Field("queue", "QUEUE", "queue.queue_id", right=True),
+    Field("broker_name", "BROKER", "queue.broker_name"),
+    Field("queue_id", "QUEUE", "queue.queue_id", right=True),
     Field("before", "BEFORE", right=True),
     Field("after", "AFTER", right=True),
     Field("min_offset", "MIN OFFSET", right=True, wide=True),
@@ -244,7 +244,7 @@ def delete(access: Access, output: OutputFormat, group: str, dead_letters: bool,
 @click.option(
     "--file", "file", metavar="FILE", type=InputFile(),
     help='Use the offsets in FILE (- for stdin), lines such as '
-    '{"broker": "broker-a", "queue": 0, "offset": 7}.',
+    '{"broker_name": "broker-a", "queue_id": 0, "queue_offset": 7}.',
 )  # fmt: skip
 @dry_run_option
 @yes_option

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_py.cli.admin_runner import failure_texts
-from rocketmq_py.cli.tables import Column, Field, Listing, Table, format_time
+from rocketmq_py.cli.tables import MESSAGE_QUEUES, Column, Field, Listing, Table, format_time
 
 if TYPE_CHECKING:
     from rocketmq_py.admin import GroupDescription
 
 QUEUES: Final = Listing(
-    Field("broker", "BROKER", "queue.broker_name"),
-    Field("queue", "QUEUE", "queue.queue_id", right=True),
+    Field("broker_name", "BROKER", "queue.broker_name"),
+    Field("queue_id", "QUEUE", "queue.queue_id", right=True),
     Field("broker_offset", "BROKER OFFSET", right=True),
     Field("consumer_offset", "CONSUMER OFFSET", right=True),
     Field("pull_offset"),
@@ -27,7 +27,13 @@ MEMBERS: Final = Listing(
     Field("address", "ADDRESS"),
     Field("language", "LANGUAGE"),
     Field("version", "VERSION"),
-    Field("queues", "QUEUES", lambda one: None if one.queues is None else len(one.queues), right=True),
+    Field(
+        "queues",
+        "QUEUES",
+        lambda one: None if one.queues is None else MESSAGE_QUEUES.values(one.queues),
+        cell=lambda queues: None if queues is None else len(queues),
+        right=True,
+    ),
     Field(
         "subscriptions",
         get=lambda one: None if one.subscriptions is None else _OWN_SUBSCRIPTIONS.values(one.subscriptions),
@@ -48,7 +54,6 @@ SETTINGS: Final = Listing(
     Field("retry_queues"),
     Field("attributes", get=lambda one: dict(one.attributes)),
 )
-_UNREAD = Listing(Field("topic"), Field("broker", get="broker_name"), Field("queue", get="queue_id"))
 
 
 def group_value(group: GroupDescription) -> dict[str, Any]:
@@ -65,7 +70,7 @@ def group_value(group: GroupDescription) -> dict[str, Any]:
         "consume_type": group.consume_type,
         "message_model": group.message_model,
         "consume_from": group.consume_from,
-        "unread_queues": _UNREAD.values(group.unread_queues),
+        "unread_queues": MESSAGE_QUEUES.values(group.unread_queues),
         "subscriptions": SUBSCRIPTIONS.values(group.subscriptions),
         "conflicts": [
             {
@@ -77,7 +82,7 @@ def group_value(group: GroupDescription) -> dict[str, Any]:
             }
             for one in group.conflicts
         ],
-        "settings": [{"broker": name, **SETTINGS.value(one)} for name, one in group.settings.items()],
+        "settings": [{"broker_name": name, **SETTINGS.value(one)} for name, one in group.settings.items()],
         "failures": failure_texts(group.failures),
         "not_offered": failure_texts(group.not_offered),
     }

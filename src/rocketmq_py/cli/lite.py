@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from rocketmq_py.admin import Admin
     from rocketmq_py.admin.lite_values import (
-        LiteBroker,
         LiteLagReport,
         LiteSubscriptionDescription,
         LiteTopic,
@@ -42,23 +41,17 @@ _parent = click.argument("parent", metavar="PARENT", callback=checked(check_topi
 _group = click.argument("group", metavar="GROUP", callback=checked(check_group))
 
 
-def _parents(broker: LiteBroker) -> list[dict[str, object]]:
-    return [
-        {"topic": topic, "expiration": minutes, "groups": list(broker.groups.get(topic, ()))}
-        for topic, minutes in broker.expirations.items()
-    ]
-
-
 BROKERS: Final = Listing(
     Field("broker", "BROKER"),
     Field("lite_queues", "LITE QUEUES", right=True),
     Field("subscriptions", "SUBSCRIPTIONS", right=True),
     Field("popped", "POPPED", right=True),
     Field("clients", "CLIENTS", right=True),
-    Field("parents", "PARENTS", _parents, cell=lambda parents: [one["topic"] for one in parents]),
+    Field("expirations", "PARENTS", lambda one: dict(one.expirations), cell=list),
+    Field("groups", get=lambda one: dict(one.groups)),
 )
 HOMES: Final = Listing(
-    Field("broker", "BROKER", itemgetter(0)),
+    Field("broker_name", "BROKER", itemgetter(0)),
     Field("is_home", "HOME", lambda item: item[1].is_home),
     Field("min_offset", "MIN", lambda item: item[1].min_offset, right=True),
     Field("max_offset", "MAX", lambda item: item[1].max_offset, right=True),
@@ -66,7 +59,7 @@ HOMES: Final = Listing(
     Field("subscribers", get=lambda item: {name: list(ids) for name, ids in item[1].subscribers.items()}),
 )
 SUBSCRIBED: Final = Listing(
-    Field("broker", "BROKER", itemgetter(0)),
+    Field("broker_name", "BROKER", itemgetter(0)),
     Field("count", "COUNT", lambda item: item[1].count, right=True),
     Field("last_pop_ms", "LAST POP", lambda item: item[1].last_pop_ms, cell=format_time),
     Field("lite_topics", "LITE TOPICS", lambda item: item[1].lite_topics),

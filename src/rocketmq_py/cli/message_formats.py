@@ -109,16 +109,17 @@ def json_line(message: ReceivedMessage) -> list[bytes]:
 def message_value(message: ReceivedMessage) -> dict[str, Any]:
     """Return a message as a JSON object, with its fields in a fixed order.
 
-    ``topic``, ``broker``, ``queue``, ``offset``, ``message_id``, ``store_time_ms`` (broker's clock),
-    ``born_time_ms`` (sender's clock), ``reconsume_times``, ``tags``, ``keys`` (a list), ``properties`` (the
-    user's), then ``body`` if it is UTF-8, otherwise ``body_base64``. A body that could not be decompressed is
-    included as stored, and ``corruption`` contains the reason.
+    The names are those of ReceivedMessage: ``topic``, ``broker_name``, ``queue_id``, ``queue_offset``,
+    ``message_id``, ``store_time_ms`` (broker's clock), ``born_time_ms`` (sender's clock),
+    ``reconsume_times``, ``tags``, ``keys`` (a list), ``properties`` (the user's), then ``body`` if it is
+    UTF-8, otherwise ``body_base64``. A body that could not be decompressed is included as stored, and
+    ``corruption`` contains the reason.
     """
     value: dict[str, Any] = {
         "topic": message.topic,
-        "broker": message.broker_name,
-        "queue": message.queue_id,
-        "offset": message.queue_offset,
+        "broker_name": message.broker_name,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
         "message_id": message.message_id,
         "store_time_ms": message.store_time_ms,
         "born_time_ms": message.born_time_ms,

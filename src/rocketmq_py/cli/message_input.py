@@ -266,7 +266,7 @@ def template_messages(
 BODY_NAMES = ("body", "body_base64")
 PRINTED_NAMES = frozenset(
     {
-        "topic", "broker", "queue", "offset", "message_id", "store_time_ms", "born_time_ms",
+        "topic", "broker_name", "queue_id", "queue_offset", "message_id", "store_time_ms", "born_time_ms",
         "reconsume_times", "corruption", "offset_message_id", "commit_log_offset", "born_host", "store_host",
         "store_size", "system_properties", "origin_topic", "origin_message_id", "reason", "resent_ms",
     }

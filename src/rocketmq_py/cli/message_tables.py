@@ -17,7 +17,7 @@ MAX_SUMMARY_LENGTH = 60
 """Characters of a body that a row of a table shows."""
 TRACKS: Final = Listing(
     Field("group", "GROUP"),
-    Field("track", "TRACK", "track_type"),
+    Field("track_type", "TRACK"),
     Field("is_past", "PAST"),
     Field("consumer_offset", "GROUP OFFSET", right=True),
     Field("failure", get=lambda track: None if track.failure is None else str(track.failure)),

@@ -235,7 +235,7 @@ def read_offsets(file: IO[bytes], topic: str) -> dict[MessageQueue, int]:
 
     not_negative = Annotated[int, msgspec.Meta(ge=0)]
     line_type = msgspec.defstruct(
-        "Line", [("broker", str), ("queue", not_negative), ("offset", not_negative)]
+        "Line", [("broker_name", str), ("queue_id", not_negative), ("queue_offset", not_negative)]
     )
     offsets = {}
     for number, text in enumerate(read_file(file).split(b"\n"), 1):
@@ -244,5 +244,5 @@ def read_offsets(file: IO[bytes], topic: str) -> dict[MessageQueue, int]:
                 line: Any = msgspec.json.decode(text, type=line_type)
             except msgspec.MsgspecError as error:
                 raise click.UsageError(f"line {number} of the offsets: {error}") from None
-            offsets[MessageQueue(topic, line.broker, line.queue)] = line.offset
+            offsets[MessageQueue(topic, line.broker_name, line.queue_id)] = line.queue_offset
     return offsets

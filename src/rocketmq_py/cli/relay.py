@@ -138,7 +138,7 @@ def _print_waiting(folder: str, count: int | None) -> None:
             print_out(
                 json.dumps(
                     {
-                        "id": message.message_id,
+                        "message_id": message.message_id,
                         "due_ms": message.due_ms,
                         "topic": message.topic,
                         "tags": message.tags,

@@ -363,3 +363,7 @@ class Listing:
         """
         rows = [(name, *self.row(item)) for name, items in groups for item in items]
         return Table([Column(group), *self._columns], rows, title)
+
+
+MESSAGE_QUEUES: Final = Listing(Field("topic"), Field("broker_name"), Field("queue_id"))
+"""Queues in JSON."""

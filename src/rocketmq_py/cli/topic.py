@@ -25,6 +25,7 @@ from rocketmq_py.cli.options import (
     yes_option,
 )
 from rocketmq_py.cli.tables import (
+    MESSAGE_QUEUES,
     Field,
     Listing,
     OutputFormat,
@@ -54,7 +55,7 @@ TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE",
 class _OnBroker(NamedTuple):
     """A topic on a broker. ``is_known`` is False if only its numbers of queues are known."""
 
-    broker: str
+    broker_name: str
     address: str | None
     settings: TopicSettings
     is_known: bool
@@ -62,14 +63,14 @@ class _OnBroker(NamedTuple):
 
 TOPICS: Final = Listing(
     Field("topic", "TOPIC"),
-    Field("type", "TYPE", "message_type"),
+    Field("message_type", "TYPE"),
     Field("read_queues", "READ QUEUES", right=True),
     Field("write_queues", "WRITE QUEUES", right=True),
     Field("permissions", "PERMISSION"),
     Field("brokers", "BROKERS", lambda one: tuple(one.brokers), wide=True),
 )
 BROKERS: Final = Listing(
-    Field("broker", "BROKER"),
+    Field("broker_name", "BROKER"),
     Field("address", "ADDRESS"),
     Field("read_queues", "READ QUEUES", "settings.read_queues", right=True),
     Field("write_queues", "WRITE QUEUES", "settings.write_queues", right=True),
@@ -83,15 +84,16 @@ BROKERS: Final = Listing(
     ),
 )
 QUEUE_OFFSETS: Final = Listing(
-    Field("broker", "BROKER", "queue.broker_name"),
-    Field("queue", "QUEUE", "queue.queue_id", right=True),
+    Field("broker_name", "BROKER", "queue.broker_name"),
+    Field("queue_id", "QUEUE", "queue.queue_id", right=True),
     Field("min_offset", "MIN OFFSET", right=True),
     Field("max_offset", "MAX OFFSET", right=True),
     Field("messages", "MESSAGES", right=True),
     Field("last_message_ms", "LAST MESSAGE", cell=format_time),
 )
 LOGICAL_QUEUES: Final = Listing(
-    Field("queue", "LOGICAL QUEUE", itemgetter(0), right=True), Field("broker", "BROKER", itemgetter(1))
+    Field("queue_id", "LOGICAL QUEUE", itemgetter(0), right=True),
+    Field("broker_name", "BROKER", itemgetter(1)),
 )
 
 
@@ -137,13 +139,13 @@ def describe(access: Access, output: OutputFormat, topic: str) -> None:
 def _described(topic: TopicDescription) -> dict[str, Any]:
     return {
         "topic": topic.topic,
-        "type": topic.message_type,
+        "message_type": topic.message_type,
         "messages": topic.messages,
         "last_message_ms": topic.last_message_ms,
         "brokers": BROKERS.values(_brokers(topic)),
         "queues": QUEUE_OFFSETS.values(topic.queues),
         "logical_queues": LOGICAL_QUEUES.values(topic.logical_queues.items()),
-        "unread_queues": [{"broker": one.broker_name, "queue": one.queue_id} for one in topic.unread_queues],
+        "unread_queues": MESSAGE_QUEUES.values(topic.unread_queues),
         "failures": failure_texts(topic.failures),
         "not_offered": failure_texts(topic.not_offered),
     }
