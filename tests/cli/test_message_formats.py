@@ -128,7 +128,7 @@ def test_a_json_line() -> None:
         ("reconsume_times", 2),
         ("tags", "red"),
         ("keys", ["o-1", "o-2"]),
-        ("properties", {"source": "shop", "Ä": "1,2"}),
+        ("user_properties", {"source": "shop", "Ä": "1,2"}),
         ("body", "hello"),
     ]
 

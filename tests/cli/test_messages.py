@@ -65,7 +65,7 @@ def test_get_and_find_by_ids_offset_and_key(invoke: Invoke, threaded_broker: str
         found = run_json(invoke, address, "message", "get", *how)
         assert (found["message_id"], found["offset_message_id"]) == (sent.message_id, sent.offset_message_id)
         assert (found["body"], found["tags"], found["keys"]) == ("grüß", "A", ["order-1"])
-        assert (found["properties"], found["broker_name"]) == ({"colour": "green"}, "broker-a")
+        assert (found["user_properties"], found["broker_name"]) == ({"colour": "green"}, "broker-a")
         assert found["system_properties"]["KEYS"] == "order-1"
     (by_key,) = run_json(invoke, address, "message", "find", "Orders", "order-1")
     assert by_key["message_id"] == sent.message_id

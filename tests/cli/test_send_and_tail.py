@@ -61,12 +61,18 @@ def test_a_line_of_json_takes_missing_fields_from_options() -> None:
         "queue_offset": 7,
         "tags": "B",
         "keys": ["k1", "k2"],
-        "properties": {"size": "a=b", "__SHARDINGKEY": "order-7"},
+        "user_properties": {"size": "a=b", "__SHARDINGKEY": "order-7"},
         "body_base64": base64.b64encode(b"\xff\x00").decode(),
     }
     assert json_message(FIELDS, json.dumps(line).encode()) == Message(
         "T", b"\xff\x00", "B", "k1 k2", {"colour": "green", "size": "a=b"}, sharding_key="order-7"
     )
+
+
+def test_properties_of_a_line_take_precedence_over_printed_ones() -> None:
+    line = {"body": "x", "user_properties": {"a": "1", "b": "1"}, "properties": {"b": "2", "c": "2"}}
+    sent = json_message(MessageFields(topic="T", properties={"a": "0", "d": "0"}), json.dumps(line).encode())
+    assert sent.properties == {"a": "1", "b": "2", "c": "2", "d": "0"}
 
 
 @pytest.mark.parametrize(
@@ -81,6 +87,7 @@ def test_a_line_of_json_takes_missing_fields_from_options() -> None:
         (b'{"body": ""}', "the body is empty"),
         (b'{"body": "x", "keys": ["a b"]}', "has no blank"),
         (b'{"body": "x", "properties": {"UNIQ_KEY": "1"}}', "set by RocketMQ itself"),
+        (b'{"body": "x", "user_properties": {"UNIQ_KEY": "1"}}', "set by RocketMQ itself"),
         (b'{"body": "\xff"}', "not a message in JSON"),
     ],
 )

@@ -54,7 +54,7 @@ async def test_output_formats(address: str) -> None:
     assert line["topic"] == "T"
     assert line["tags"] == "red"
     assert line["keys"] == ["o-1"]
-    assert line["properties"] == {"from": "shop"}
+    assert line["user_properties"] == {"from": "shop"}
     assert line["body_base64"] == "/3g="
 
 

@@ -111,8 +111,8 @@ def message_value(message: ReceivedMessage) -> dict[str, Any]:
 
     The names are those of ReceivedMessage: ``topic``, ``broker_name``, ``queue_id``, ``queue_offset``,
     ``message_id``, ``store_time_ms`` (broker's clock), ``born_time_ms`` (sender's clock),
-    ``reconsume_times``, ``tags``, ``keys`` (a list), ``properties`` (the user's), then ``body`` if it is
-    UTF-8, otherwise ``body_base64``. A body that could not be decompressed is included as stored, and
+    ``reconsume_times``, ``tags``, ``keys`` (a list), ``user_properties``, then ``body`` if it is UTF-8,
+    otherwise ``body_base64``. A body that could not be decompressed is included as stored, and
     ``corruption`` contains the reason.
     """
     value: dict[str, Any] = {
@@ -126,7 +126,7 @@ def message_value(message: ReceivedMessage) -> dict[str, Any]:
         "reconsume_times": message.reconsume_times,
         "tags": message.tags,
         "keys": message.keys,
-        "properties": message.user_properties,
+        "user_properties": message.user_properties,
     }
     try:
         value["body"] = message.body.decode()

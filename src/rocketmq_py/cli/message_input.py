@@ -268,10 +268,11 @@ PRINTED_NAMES = frozenset(
     {
         "topic", "broker_name", "queue_id", "queue_offset", "message_id", "store_time_ms", "born_time_ms",
         "reconsume_times", "corruption", "offset_message_id", "commit_log_offset", "born_host", "store_host",
-        "store_size", "system_properties", "origin_topic", "origin_message_id", "reason", "resent_ms",
+        "store_size", "user_properties", "system_properties", "origin_topic", "origin_message_id", "reason",
+        "resent_ms",
     }
 )  # fmt: skip
-"""Fields that commands print for a stored message. A message that is sent again does not have them."""
+"""Fields that commands print for a stored message. Of these, only the user's properties are sent again."""
 
 
 class _Line(msgspec.Struct):
@@ -290,17 +291,19 @@ class _Line(msgspec.Struct):
     sharding_key: str | None = None
     priority: int | None = None
     lite_topic: str | None = None
+    user_properties: dict[str, str] | None = None
 
 
-MESSAGE_NAMES = tuple(_Line.__struct_fields__)
+MESSAGE_NAMES = _Line.__struct_fields__[:-1]
 _DELAYS = ("delay", "deliver_at_ms", "delay_level")
 
 
 def json_message(fields: MessageFields, line: bytes) -> Message:
     """Return the message of a line of JSON, such as ``tail --json`` prints.
 
-    Fields that the line lacks come from ``fields``, the topic always does. Raises InvalidMessageError if the
-    line is invalid.
+    Fields that the line lacks come from ``fields``, the topic always does. ``user_properties``, as printed
+    for a received message, means the same as ``properties``, which takes precedence. Raises
+    InvalidMessageError if the line is invalid.
     """
     try:
         read = msgspec.json.decode(line, type=_Line)
@@ -312,8 +315,9 @@ def json_message(fields: MessageFields, line: bytes) -> Message:
     given: dict[str, Any] = {
         name: value for name in MESSAGE_NAMES[2:] if (value := getattr(read, name)) is not None
     }
-    properties = {**fields.properties, **given.pop("properties", {})}
-    # `tail --json` prints the sharding key among the properties.
+    printed = read.user_properties or {}
+    properties = {**fields.properties, **printed, **given.pop("properties", {})}
+    # `tail --json` prints the sharding key among the user's properties.
     stored_key = properties.pop(SHARDING_KEY, "")
     defaults: dict[str, Any] = {
         "tags": fields.tags,

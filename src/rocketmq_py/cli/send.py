@@ -176,9 +176,9 @@ def send(
     network). Otherwise it is 1, and stderr shows the number of failures by reason.
 
     With --json, a line has body (or body_base64), and optionally tags, keys, properties, flag,
-    sharding_key, delay (seconds), deliver_at_ms, delay_level, priority, lite_topic and wait_store_ok. The
-    other fields that `tail --json` prints are ignored. An unknown field ends the command with exit code 1,
-    in a file before anything is sent.
+    sharding_key, delay (seconds), deliver_at_ms, delay_level, priority, lite_topic and wait_store_ok.
+    user_properties, as `tail --json` prints them, are sent as properties. The other fields that it prints
+    are ignored. An unknown field ends the command with exit code 1, in a file before anything is sent.
     """  # fmt: skip
     if body is not None and file is not None:
         raise click.UsageError("give BODY or -f FILE, not both")
