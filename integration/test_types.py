@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,23 @@ async def main(
 """
 """A program whose types need no cast."""
 
+SETTINGS = """
+from rocketmq_py import Client, Producer, aio, blocking
+
+def main(client: Client, on_loop: aio.Client, in_threads: blocking.Client) -> None:
+    Producer("a:1", tls=True, retries=5)
+    client.producer("g", retries=5)
+    client.producer("g", tls=True)  # wrong
+    client.push_consumer("g", orderly=True)
+    client.push_consumer("g", ordered=True)  # wrong
+    on_loop.pop_consumer("g", trace=True)
+    on_loop.pop_consumer("g", zone="a")  # wrong
+    in_threads.lite_topic_consumer("g", parent="T")
+    in_threads.lite_topic_consumer("g", parent="T", namespace="n")  # wrong
+"""
+"""A program with settings that type checkers refuse."""
+WRONG_LINES = [number for number, line in enumerate(SETTINGS.split("\n"), 1) if "# wrong" in line]
+
 
 @pytest.fixture
 def pyright() -> Path:
@@ -80,14 +98,38 @@ def run_pyright(python: Path, folder: Path, *arguments: str) -> subprocess.Compl
     )
 
 
+def run_mypy(program: Path) -> subprocess.CompletedProcess[str]:
+    arguments = ["--strict", "--config-file", os.devnull, "--no-pretty", str(program)]
+    return subprocess.run(
+        [sys.executable, "-m", "mypy", *arguments],
+        cwd=ROOT / "src",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def test_typed_bodies_need_no_casts(pyright: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(f"# pyright: strict\n{TYPED_BODIES}")
     completed = run_pyright(pyright, tmp_path, str(program))
     assert completed.returncode == 0, completed.stdout
-    mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull, str(program)]
-    completed = subprocess.run(mypy, cwd=ROOT / "src", capture_output=True, text=True, check=False)
+    completed = run_mypy(program)
     assert completed.returncode == 0, completed.stdout
+
+
+def test_mypy_refuses_wrong_settings(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(SETTINGS)
+    found = re.findall(r":(\d+): error: Unexpected keyword argument", run_mypy(program).stdout)
+    assert [int(number) for number in found] == WRONG_LINES
+
+
+def test_pyright_refuses_wrong_settings(pyright: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(SETTINGS)
+    found = re.findall(r":(\d+):\d+ - error: No parameter named", run_pyright(pyright, tmp_path).stdout)
+    assert [int(number) for number in found] == WRONG_LINES
 
 
 def test_pyright_finds_every_symbol_complete(pyright: Path, tmp_path: Path) -> None:

@@ -40,9 +40,10 @@ class Owner:
     Attributes:
         name: its name.
         settings: the class of its settings.
-        options: the TypedDict of its keywords.
-        base: the TypedDict that this one extends.
+        options: the TypedDict of the keywords of its constructor.
+        base: the TypedDict with the settings that it also has.
         named: settings that are parameters of their own, or that the base class of the settings declares.
+        factory: the method of a Client that returns an instance. Empty if there is none.
         java: the section of the page of Java's settings. Empty for classes without a counterpart there.
     """
 
@@ -51,6 +52,7 @@ class Owner:
     options: str
     base: str = CLIENT
     named: frozenset[str] = frozenset({"group"})
+    factory: str = ""
     java: str = ""
 
     @property
@@ -66,21 +68,30 @@ def names_of(kind: type[attrs.AttrsInstance]) -> frozenset[str]:
 
 OWNERS = [
     Owner("Client", ClientSettings, CLIENT, "TypedDict", java="ClientConfig"),
-    Owner("Producer", ProducerSettings, "ProducerOptions", java="DefaultMQProducer"),
+    Owner(
+        "Producer", ProducerSettings, "ProducerOptions", factory="producer", java="DefaultMQProducer",
+    ),
     Owner(
         "TransactionProducer", TransactionSettings, "TransactionOptions", "ProducerOptions",
-        names_of(ProducerSettings), java="DefaultMQProducer",
+        names_of(ProducerSettings), "transaction_producer", "DefaultMQProducer",
     ),
-    Owner("PushConsumer", PushConsumerSettings, "PushConsumerOptions", java="DefaultMQPushConsumer"),
+    Owner(
+        "PushConsumer", PushConsumerSettings, "PushConsumerOptions",
+        factory="push_consumer", java="DefaultMQPushConsumer",
+    ),
     Owner(
         "LitePullConsumer", LitePullConsumerSettings, "LitePullConsumerOptions",
-        java="DefaultLitePullConsumer",
+        factory="lite_pull_consumer", java="DefaultLitePullConsumer",
     ),
-    Owner("PopConsumer", PopConsumerSettings, "PopConsumerOptions"),
-    Owner("LiteTopicConsumer", LiteTopicConsumerSettings, "LiteTopicConsumerOptions"),
+    Owner("PopConsumer", PopConsumerSettings, "PopConsumerOptions", factory="pop_consumer"),
+    Owner(
+        "LiteTopicConsumer", LiteTopicConsumerSettings, "LiteTopicConsumerOptions",
+        factory="lite_topic_consumer",
+    ),
     Owner(
         "LiteTopicPushConsumer", LiteTopicPushConsumerSettings, "LiteTopicPushConsumerOptions",
         "LiteTopicConsumerOptions", names_of(LiteTopicConsumerSettings) - {"close_timeout"},
+        "lite_topic_push_consumer",
     ),
     Owner("Relay", RelaySettings, "RelayOptions", named=frozenset({"topic", "store"})),
 ]  # fmt: skip
@@ -91,15 +102,35 @@ INHERITED_KEYS = {owner.options: {one.name for one in owner.own} for owner in OW
 # The TypedDicts
 
 
-def typed_dict(owner: Owner) -> str:
-    """Return the source code of the TypedDict of a class."""
-    defaults = ", ".join([f"{one.name}={one.default}" for one in owner.own if one.default is not None])
-    inherited = "" if owner.base == "TypedDict" else f", with those of {owner.base}"
-    first = f'"""Settings of a {owner.name}{inherited}. Made by ``make apis``.'
-    text = textwrap.fill(f"Defaults: {defaults}.", 106, break_long_words=False, break_on_hyphens=False)
-    head = (
-        f"class {owner.options}({owner.base}, total=False):\n    {first}\n\n{textwrap.indent(text, '    ')}\n"
+def typed_dicts(owner: Owner) -> str:
+    """Return the source code of the TypedDicts of a class.
+
+    If a Client has a factory for the class, it takes the settings of the class. The constructor also takes
+    those of a Client.
+    """
+    if not owner.factory:
+        inherited = "" if owner.base == "TypedDict" else f", with those of {owner.base}"
+        return typed_dict(owner, owner.options, owner.base, f"a {owner.name}{inherited}")
+    base = "TypedDict" if owner.base == CLIENT else factory_options(owner.base)
+    options = factory_options(owner.options)
+    both = (
+        f"class {owner.options}({options}, {CLIENT}, total=False):\n"
+        f'    """Settings of a {owner.name}, with those of {CLIENT}. Made by ``make apis``."""\n'
     )
+    return typed_dict(owner, options, base, f"a {owner.name} that shares a client") + "\n\n" + both
+
+
+def factory_options(options: str) -> str:
+    """Return the name of the TypedDict of a factory, from that of the constructor."""
+    return options.replace("Options", "FactoryOptions")
+
+
+def typed_dict(owner: Owner, name: str, base: str, meaning: str) -> str:
+    """Return the source code of a TypedDict with the settings of a class."""
+    defaults = ", ".join([f"{one.name}={one.default}" for one in owner.own if one.default is not None])
+    first = f'"""Settings of {meaning}. Made by ``make apis``.'
+    text = textwrap.fill(f"Defaults: {defaults}.", 106, break_long_words=False, break_on_hyphens=False)
+    head = f"class {name}({base}, total=False):\n    {first}\n\n{textwrap.indent(text, '    ')}\n"
     return f'{head}    """\n\n' + "".join(
         [f"    {one.name}: {one.type}\n" for one in owner.own if one.name not in INHERITED_KEYS[owner.base]]
     )
@@ -117,8 +148,10 @@ def with_typed_dicts(path: Path) -> str:
     text = path.read_text()
     for owner in OWNERS:
         if module_of(owner) == path:
-            (current,) = re.findall(rf"^class {owner.options}\(.*?\n(?=\n\n|\Z)", text, re.S | re.M)
-            text = text.replace(current, typed_dict(owner))
+            of_factory = rf"(?:class {factory_options(owner.options)}\(.*?\n\n\n)?"
+            pattern = rf"^{of_factory}class {owner.options}\(.*?\n(?=\n\n|\Z)"
+            [current] = re.findall(pattern, text, re.S | re.M)
+            text = text.replace(current, typed_dicts(owner))
     return text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import attrs
 import pytest
 
 import rocketmq_py
-from rocketmq_py import aio, blocking
+from rocketmq_py import TransactionState, aio, blocking
 from rocketmq_py.client.shown_settings import Setting, settings_of, takes_settings
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.relay import Relay
 from tests.generate_settings import OWNERS, PAGE, Owner, generated
 
@@ -27,6 +29,13 @@ EACH = [
     for api, kinds in KINDS.items()
     for owner in OWNERS
     if owner.name in kinds
+]
+
+FACTORIES = [
+    pytest.param(kinds["Client"], owner, id=f"{api}-{owner.factory}")
+    for api, kinds in KINDS.items()
+    for owner in OWNERS
+    if owner.factory
 ]
 
 
@@ -62,6 +71,39 @@ def test_the_docstring_has_the_meaning_and_the_default_of_every_setting(kind: An
     for name, setting in keywords_of(owner).items():
         default = "" if setting.default is None else f" Default: {setting.default}."
         assert f" {name}: {setting.meaning}{default}" in text
+
+
+@pytest.mark.parametrize(("client", "owner"), FACTORIES)
+def test_a_factory_refuses_settings_of_a_client(client: Any, owner: Owner) -> None:
+    required: dict[str, dict[str, Any]] = {
+        "transaction_producer": {"check": lambda message: TransactionState.COMMIT},
+        "lite_topic_consumer": {"parent": "T"},
+        "lite_topic_push_consumer": {"parent": "T"},
+    }
+    with pytest.raises(ConfigurationError, match=r"tls cannot be set here, .* set it on the Client"):
+        getattr(client("a:1"), owner.factory)("g", tls=True, **required.get(owner.factory, {}))
+
+
+def test_mypy_refuses_wrong_settings_of_factories() -> None:
+    """`make types` fails if a comment here ignores no error."""
+
+    def check(_: object) -> TransactionState:
+        return TransactionState.COMMIT
+
+    client = rocketmq_py.Client("a:1")
+    calls: list[Callable[[], object]] = [
+        lambda: client.producer("g", tls=True),  # type: ignore[call-arg]
+        lambda: client.producer("g", retires=1),  # type: ignore[call-arg]
+        lambda: client.transaction_producer("g", check, tls=True),  # type: ignore[call-arg]
+        lambda: client.push_consumer("g", tls=True),  # type: ignore[call-arg]
+        lambda: client.pop_consumer("g", tls=True),  # type: ignore[call-arg]
+        lambda: client.lite_pull_consumer("g", tls=True),  # type: ignore[call-arg]
+        lambda: client.lite_topic_consumer("g", parent="T", tls=True),  # type: ignore[call-arg]
+        lambda: client.lite_topic_push_consumer("g", parent="T", tls=True),  # type: ignore[call-arg]
+    ]
+    for call in calls:
+        with pytest.raises(ConfigurationError):
+            call()
 
 
 def test_a_subclass_shows_its_own_arguments() -> None:

@@ -12,24 +12,22 @@ from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer import (
     AssignmentListener,
     LitePullConsumer,
-    LitePullConsumerOptions,
     LiteTopicConsumer,
-    LiteTopicConsumerOptions,
     LiteTopicPushConsumer,
-    LiteTopicPushConsumerOptions,
     PopConsumer,
-    PopConsumerOptions,
     PushConsumer,
-    PushConsumerOptions,
     Reader,
 )
-from rocketmq_py.producer import (
-    Producer,
-    ProducerOptions,
-    TransactionCheck,
-    TransactionOptions,
-    TransactionProducer,
+from rocketmq_py.consumer.lite.settings import (
+    LiteTopicConsumerFactoryOptions,
+    LiteTopicPushConsumerFactoryOptions,
 )
+from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerFactoryOptions
+from rocketmq_py.consumer.pop.settings import PopConsumerFactoryOptions
+from rocketmq_py.consumer.settings import PushConsumerFactoryOptions
+from rocketmq_py.producer import Producer, TransactionCheck, TransactionProducer
+from rocketmq_py.producer.settings import ProducerFactoryOptions
+from rocketmq_py.producer.transaction_settings import TransactionFactoryOptions
 
 ProducerKind = TypeVar("ProducerKind")
 TransactionKind = TypeVar("TransactionKind")
@@ -70,7 +68,7 @@ class FactoryMethods(
     _reader: Callable[..., ReaderKind]
     _admin: Callable[..., AdminKind]
 
-    def producer(self, group: str, **options: Unpack[ProducerOptions]) -> ProducerKind:
+    def producer(self, group: str, **options: Unpack[ProducerFactoryOptions]) -> ProducerKind:
         """Return a Producer that shares this client. Use it in ``async with`` (``with``)."""
         return self._producer(self, group=group, **options)
 
@@ -78,7 +76,7 @@ class FactoryMethods(
         self,
         group: str,
         check: TransactionCheck,
-        **options: Unpack[TransactionOptions],
+        **options: Unpack[TransactionFactoryOptions],
     ) -> TransactionKind:
         """Return a TransactionProducer that shares this client. Use it in ``async with`` (``with``)."""
         return self._transaction_producer(self, group=group, check=check, **options)
@@ -88,12 +86,12 @@ class FactoryMethods(
         group: str,
         *,
         assignment_listener: AssignmentListener | None = None,
-        **options: Unpack[PushConsumerOptions],
+        **options: Unpack[PushConsumerFactoryOptions],
     ) -> PushKind:
         """Return a PushConsumer that shares this client. Use it in ``async with`` (``with``)."""
         return self._push_consumer(self, group=group, assignment_listener=assignment_listener, **options)
 
-    def pop_consumer(self, group: str, **options: Unpack[PopConsumerOptions]) -> PopKind:
+    def pop_consumer(self, group: str, **options: Unpack[PopConsumerFactoryOptions]) -> PopKind:
         """Return a PopConsumer that shares this client. Use it in ``async with`` (``with``)."""
         return self._pop_consumer(self, group=group, **options)
 
@@ -102,17 +100,19 @@ class FactoryMethods(
         group: str,
         *,
         assignment_listener: AssignmentListener | None = None,
-        **options: Unpack[LitePullConsumerOptions],
+        **options: Unpack[LitePullConsumerFactoryOptions],
     ) -> LitePullKind:
         """Return a LitePullConsumer that shares this client. Use it in ``async with`` (``with``)."""
         return self._lite_pull_consumer(self, group=group, assignment_listener=assignment_listener, **options)
 
-    def lite_topic_consumer(self, group: str, **options: Unpack[LiteTopicConsumerOptions]) -> LiteTopicKind:
+    def lite_topic_consumer(
+        self, group: str, **options: Unpack[LiteTopicConsumerFactoryOptions]
+    ) -> LiteTopicKind:
         """Return a LiteTopicConsumer that shares this client. Use it in ``async with`` (``with``)."""
         return self._lite_topic_consumer(self, group=group, **options)
 
     def lite_topic_push_consumer(
-        self, group: str, **options: Unpack[LiteTopicPushConsumerOptions]
+        self, group: str, **options: Unpack[LiteTopicPushConsumerFactoryOptions]
     ) -> LiteTopicPushKind:
         """Return a LiteTopicPushConsumer that shares this client. Use it in ``async with`` (``with``)."""
         return self._lite_topic_push_consumer(self, group=group, **options)

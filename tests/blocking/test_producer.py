@@ -81,7 +81,7 @@ def test_errors_are_the_trio_producers(client: Client) -> None:
     with pytest.raises(ConfigurationError, match="did you mean 'retries'"):
         client.producer("g", retires=1)  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="set it on the Client"):
-        client.producer("g", namespace="n")
+        client.producer("g", namespace="n")  # type: ignore[call-arg]
 
 
 def test_values_of_producers_are_read_in_the_trio_thread(

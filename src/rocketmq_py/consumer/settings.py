@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from os import PathLike
-from typing import Any
+from typing import Any, TypedDict
 
 import attrs
 
@@ -224,8 +224,8 @@ class PushConsumerSettings:
         return FlowLimits(count, size, sys.maxsize if self.orderly else self.consume_max_span)
 
 
-class PushConsumerOptions(ClientOptions, total=False):
-    """Settings of a PushConsumer, with those of ClientOptions. Made by ``make apis``.
+class PushConsumerFactoryOptions(TypedDict, total=False):
+    """Settings of a PushConsumer that shares a client. Made by ``make apis``.
 
     Defaults: broadcasting=False, local_offsets=None, concurrency=20, batch_size=None, orderly=False,
     auto_commit=True, suspend_current_queue=1.0, consume_timeout=900.0, pull_batch_size=32,
@@ -262,3 +262,7 @@ class PushConsumerOptions(ClientOptions, total=False):
     pop_threshold: int
     trace: bool | str
     close_timeout: Duration
+
+
+class PushConsumerOptions(PushConsumerFactoryOptions, ClientOptions, total=False):
+    """Settings of a PushConsumer, with those of ClientOptions. Made by ``make apis``."""

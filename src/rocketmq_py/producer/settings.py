@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import attrs
 
@@ -128,8 +128,8 @@ class ProducerSettings:
                 )
 
 
-class ProducerOptions(ClientOptions, total=False):
-    """Settings of a Producer, with those of ClientOptions. Made by ``make apis``.
+class ProducerFactoryOptions(TypedDict, total=False):
+    """Settings of a Producer that shares a client. Made by ``make apis``.
 
     Defaults: send_timeout=3.0, retries=2, try_timeout=None, latency_faults=None, compression=Compression(),
     trace=False, delay_relay=None, start_deliver_time=None, max_message_size=4194304, max_in_flight=1024,
@@ -152,3 +152,7 @@ class ProducerOptions(ClientOptions, total=False):
     linger: Duration | None
     max_batch_size: int
     max_batch_messages: int
+
+
+class ProducerOptions(ProducerFactoryOptions, ClientOptions, total=False):
+    """Settings of a Producer, with those of ClientOptions. Made by ``make apis``."""

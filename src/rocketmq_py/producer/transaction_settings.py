@@ -8,9 +8,10 @@ from typing import Any
 import attrs
 
 from rocketmq_py.arguments import check_choice, check_texts
+from rocketmq_py.client.settings import ClientOptions
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import DEFAULT_TOPIC, check_group, check_topic
-from rocketmq_py.producer.settings import ProducerOptions, ProducerSettings
+from rocketmq_py.producer.settings import ProducerFactoryOptions, ProducerSettings
 from rocketmq_py.producer.transaction_values import TransactionState
 
 
@@ -52,11 +53,15 @@ class TransactionSettings(ProducerSettings):
     topics: tuple[str, ...] = attrs.field(default=(DEFAULT_TOPIC,), converter=_topics)
 
 
-class TransactionOptions(ProducerOptions, total=False):
-    """Settings of a TransactionProducer, with those of ProducerOptions. Made by ``make apis``.
+class TransactionFactoryOptions(ProducerFactoryOptions, total=False):
+    """Settings of a TransactionProducer that shares a client. Made by ``make apis``.
 
     Defaults: on_error=TransactionState.UNKNOWN, topics=('TBW102',).
     """
 
     on_error: TransactionState | str
     topics: str | Iterable[str]
+
+
+class TransactionOptions(TransactionFactoryOptions, ClientOptions, total=False):
+    """Settings of a TransactionProducer, with those of ClientOptions. Made by ``make apis``."""

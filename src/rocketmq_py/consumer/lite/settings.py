@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import attrs
 
@@ -95,8 +95,8 @@ class LiteTopicPushConsumerSettings(LiteTopicConsumerSettings):
     close_timeout: float = attrs.field(default=CLOSE_SECONDS, converter=seconds, validator=positive)
 
 
-class LiteTopicConsumerOptions(ClientOptions, total=False):
-    """Settings of a LiteTopicConsumer, with those of ClientOptions. Made by ``make apis``.
+class LiteTopicConsumerFactoryOptions(TypedDict, total=False):
+    """Settings of a LiteTopicConsumer that shares a client. Made by ``make apis``.
 
     Defaults: max_reconsume_times=16, trace=False, close_timeout=5.0.
     """
@@ -107,8 +107,12 @@ class LiteTopicConsumerOptions(ClientOptions, total=False):
     close_timeout: Duration
 
 
-class LiteTopicPushConsumerOptions(LiteTopicConsumerOptions, total=False):
-    """Settings of a LiteTopicPushConsumer, with those of LiteTopicConsumerOptions. Made by ``make apis``.
+class LiteTopicConsumerOptions(LiteTopicConsumerFactoryOptions, ClientOptions, total=False):
+    """Settings of a LiteTopicConsumer, with those of ClientOptions. Made by ``make apis``."""
+
+
+class LiteTopicPushConsumerFactoryOptions(LiteTopicConsumerFactoryOptions, total=False):
+    """Settings of a LiteTopicPushConsumer that shares a client. Made by ``make apis``.
 
     Defaults: concurrency=20, batch_size=None, suspend_current_queue=1.0, invisible=60.0, pop_batch_nums=32,
     pop_threshold=96, pull_hold=15.0, close_timeout=25.0.
@@ -121,3 +125,7 @@ class LiteTopicPushConsumerOptions(LiteTopicConsumerOptions, total=False):
     pop_batch_nums: int
     pop_threshold: int
     pull_hold: Duration
+
+
+class LiteTopicPushConsumerOptions(LiteTopicPushConsumerFactoryOptions, ClientOptions, total=False):
+    """Settings of a LiteTopicPushConsumer, with those of ClientOptions. Made by ``make apis``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, TypedDict
 
 import attrs
 
@@ -94,8 +94,8 @@ class LitePullConsumerSettings:
         )
 
 
-class LitePullConsumerOptions(ClientOptions, total=False):
-    """Settings of a LitePullConsumer, with those of ClientOptions. Made by ``make apis``.
+class LitePullConsumerFactoryOptions(TypedDict, total=False):
+    """Settings of a LitePullConsumer that shares a client. Made by ``make apis``.
 
     Defaults: auto_commit=True, commit_interval=5.0, pull_batch_size=32, pull_threshold_for_all=10000,
     pull_threshold_for_queue=1000, pull_threshold_size_for_queue=104857600, consume_max_span=2000,
@@ -117,3 +117,7 @@ class LitePullConsumerOptions(ClientOptions, total=False):
     pull_timeout: Duration
     trace: bool | str
     close_timeout: Duration
+
+
+class LitePullConsumerOptions(LitePullConsumerFactoryOptions, ClientOptions, total=False):
+    """Settings of a LitePullConsumer, with those of ClientOptions. Made by ``make apis``."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import attrs
 
 from rocketmq_py.arguments import Duration, flag, not_negative, positive, seconds
@@ -42,8 +44,8 @@ class PopConsumerSettings:
     close_timeout: float = attrs.field(default=5.0, converter=seconds, validator=positive)
 
 
-class PopConsumerOptions(ClientOptions, total=False):
-    """Settings of a PopConsumer, with those of ClientOptions. Made by ``make apis``.
+class PopConsumerFactoryOptions(TypedDict, total=False):
+    """Settings of a PopConsumer that shares a client. Made by ``make apis``.
 
     Defaults: max_reconsume_times=16, orderly=False, consume_from=Position.latest, trace=False,
     close_timeout=5.0.
@@ -54,3 +56,7 @@ class PopConsumerOptions(ClientOptions, total=False):
     consume_from: Position | str
     trace: bool | str
     close_timeout: Duration
+
+
+class PopConsumerOptions(PopConsumerFactoryOptions, ClientOptions, total=False):
+    """Settings of a PopConsumer, with those of ClientOptions. Made by ``make apis``."""
