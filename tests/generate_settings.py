@@ -165,6 +165,9 @@ Settings are keyword arguments: `Producer("127.0.0.1:9876", group="orders", retr
 the same ones. An unknown keyword raises `ConfigurationError`, which suggests the nearest name, and so does a
 value out of its range. `producer.settings` shows the values in use, without secrets.
 
+`help(PushConsumer)` lists the settings of a consumer, and `help(client.push_consumer)` those that it can have
+if it shares a client. Type checkers report unknown keywords, and the settings of a client in such a call.
+
 Durations are numbers of seconds or `timedelta`s. `math.inf` means no limit where the range allows it. The
 names in brackets are those of Java's client. [Settings of the Java client](java-settings.md) lists them in
 its order, with the reasons for those that have no counterpart.

@@ -13,10 +13,12 @@ import pytest
 
 import rocketmq_py
 from rocketmq_py import TransactionState, aio, blocking
+from rocketmq_py.client.settings import ClientSettings
 from rocketmq_py.client.shown_settings import Setting, settings_of, takes_settings
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.relay import Relay
-from tests.generate_settings import OWNERS, PAGE, Owner, generated
+from tests.generate_settings import OWNERS, PAGE, Owner, generated, names_of
+from tests.programs import run
 
 MOST_SETTINGS = 60
 KINDS = {
@@ -74,6 +76,23 @@ def test_the_docstring_has_the_meaning_and_the_default_of_every_setting(kind: An
 
 
 @pytest.mark.parametrize(("client", "owner"), FACTORIES)
+def test_a_factory_shows_the_settings_but_not_those_of_a_client(client: Any, owner: Owner) -> None:
+    factory = getattr(client("a:1"), owner.factory)
+    parameters = inspect.signature(factory).parameters
+    settings = {name: one for name, one in keywords_of(owner).items() if name not in names_of(ClientSettings)}
+    assert parameters.keys() - {"group", "check", "assignment_listener"} == settings.keys()
+    assert next(iter(parameters)) == "group"
+    text = " ".join((inspect.getdoc(factory) or "").split())
+    for name, setting in settings.items():
+        shown = parameters[name]
+        assert (shown.kind, shown.annotation) == (shown.KEYWORD_ONLY, setting.type)
+        assert (None if shown.default is shown.empty else repr(shown.default)) == setting.default
+        assert f" {name}: {setting.meaning}" in text
+    for name in parameters:
+        assert f" {name}: " in text
+
+
+@pytest.mark.parametrize(("client", "owner"), FACTORIES)
 def test_a_factory_refuses_settings_of_a_client(client: Any, owner: Owner) -> None:
     required: dict[str, dict[str, Any]] = {
         "transaction_producer": {"check": lambda message: TransactionState.COMMIT},
@@ -104,6 +123,12 @@ def test_mypy_refuses_wrong_settings_of_factories() -> None:
     for call in calls:
         with pytest.raises(ConfigurationError):
             call()
+
+
+async def test_factories_show_settings_without_docstrings() -> None:
+    program = "import inspect, rocketmq_py; print(inspect.signature(rocketmq_py.Client.pop_consumer))"
+    [signature] = await run("-OO", "-c", program)
+    assert signature.startswith("(self, group: str, *, max_reconsume_times: 'int' = 16, ")
 
 
 def test_a_subclass_shows_its_own_arguments() -> None:

@@ -20,14 +20,16 @@ from rocketmq_py.consumer import (
 )
 from rocketmq_py.consumer.lite.settings import (
     LiteTopicConsumerFactoryOptions,
+    LiteTopicConsumerSettings,
     LiteTopicPushConsumerFactoryOptions,
+    LiteTopicPushConsumerSettings,
 )
-from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerFactoryOptions
-from rocketmq_py.consumer.pop.settings import PopConsumerFactoryOptions
-from rocketmq_py.consumer.settings import PushConsumerFactoryOptions
+from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerFactoryOptions, LitePullConsumerSettings
+from rocketmq_py.consumer.pop.settings import PopConsumerFactoryOptions, PopConsumerSettings
+from rocketmq_py.consumer.settings import PushConsumerFactoryOptions, PushConsumerSettings
 from rocketmq_py.producer import Producer, TransactionCheck, TransactionProducer
-from rocketmq_py.producer.settings import ProducerFactoryOptions
-from rocketmq_py.producer.transaction_settings import TransactionFactoryOptions
+from rocketmq_py.producer.settings import ProducerFactoryOptions, ProducerSettings
+from rocketmq_py.producer.transaction_settings import TransactionFactoryOptions, TransactionSettings
 
 ProducerKind = TypeVar("ProducerKind")
 TransactionKind = TypeVar("TransactionKind")
@@ -68,19 +70,39 @@ class FactoryMethods(
     _reader: Callable[..., ReaderKind]
     _admin: Callable[..., AdminKind]
 
+    @takes_settings(ProducerSettings)
     def producer(self, group: str, **options: Unpack[ProducerFactoryOptions]) -> ProducerKind:
-        """Return a Producer that shares this client. Use it in ``async with`` (``with``)."""
+        """Return a Producer that shares this client. Use it in ``async with`` (``with``).
+
+        Args:
+            group: the producer group.
+            **options: the settings of a Producer. Those of a Client are set on this client.
+
+        Raises:
+            ConfigurationError: an option is unknown or invalid, or a setting of a Client.
+        """
         return self._producer(self, group=group, **options)
 
+    @takes_settings(TransactionSettings)
     def transaction_producer(
         self,
         group: str,
         check: TransactionCheck,
         **options: Unpack[TransactionFactoryOptions],
     ) -> TransactionKind:
-        """Return a TransactionProducer that shares this client. Use it in ``async with`` (``with``)."""
+        """Return a TransactionProducer that shares this client. Use it in ``async with`` (``with``).
+
+        Args:
+            group: the producer group, which brokers check back with.
+            check: returns the outcome of a transaction as a TransactionState; see TransactionProducer.
+            **options: the settings of a TransactionProducer. Those of a Client are set on this client.
+
+        Raises:
+            ConfigurationError: an option is unknown or invalid, or a setting of a Client.
+        """
         return self._transaction_producer(self, group=group, check=check, **options)
 
+    @takes_settings(PushConsumerSettings)
     def push_consumer(
         self,
         group: str,
@@ -88,13 +110,32 @@ class FactoryMethods(
         assignment_listener: AssignmentListener | None = None,
         **options: Unpack[PushConsumerFactoryOptions],
     ) -> PushKind:
-        """Return a PushConsumer that shares this client. Use it in ``async with`` (``with``)."""
+        """Return a PushConsumer that shares this client. Use it in ``async with`` (``with``).
+
+        Args:
+            group: the consumer group. All its members must subscribe alike.
+            assignment_listener: called when queues are assigned to this consumer or revoked.
+            **options: the settings of a PushConsumer. Those of a Client are set on this client.
+
+        Raises:
+            ConfigurationError: an option is unknown or invalid, or a setting of a Client.
+        """
         return self._push_consumer(self, group=group, assignment_listener=assignment_listener, **options)
 
+    @takes_settings(PopConsumerSettings)
     def pop_consumer(self, group: str, **options: Unpack[PopConsumerFactoryOptions]) -> PopKind:
-        """Return a PopConsumer that shares this client. Use it in ``async with`` (``with``)."""
+        """Return a PopConsumer that shares this client. Use it in ``async with`` (``with``).
+
+        Args:
+            group: the consumer group. All members must have the same subscriptions, and pop.
+            **options: the settings of a PopConsumer. Those of a Client are set on this client.
+
+        Raises:
+            ConfigurationError: an option is unknown or invalid, or a setting of a Client.
+        """
         return self._pop_consumer(self, group=group, **options)
 
+    @takes_settings(LitePullConsumerSettings)
     def lite_pull_consumer(
         self,
         group: str,
@@ -102,19 +143,46 @@ class FactoryMethods(
         assignment_listener: AssignmentListener | None = None,
         **options: Unpack[LitePullConsumerFactoryOptions],
     ) -> LitePullKind:
-        """Return a LitePullConsumer that shares this client. Use it in ``async with`` (``with``)."""
+        """Return a LitePullConsumer that shares this client. Use it in ``async with`` (``with``).
+
+        Args:
+            group: the consumer group. All its members must subscribe alike.
+            assignment_listener: called when queues are assigned to this consumer or revoked.
+            **options: the settings of a LitePullConsumer. Those of a Client are set on this client.
+
+        Raises:
+            ConfigurationError: an option is unknown or invalid, or a setting of a Client.
+        """
         return self._lite_pull_consumer(self, group=group, assignment_listener=assignment_listener, **options)
 
+    @takes_settings(LiteTopicConsumerSettings)
     def lite_topic_consumer(
         self, group: str, **options: Unpack[LiteTopicConsumerFactoryOptions]
     ) -> LiteTopicKind:
-        """Return a LiteTopicConsumer that shares this client. Use it in ``async with`` (``with``)."""
+        """Return a LiteTopicConsumer that shares this client. Use it in ``async with`` (``with``).
+
+        Args:
+            group: the consumer group. Its attribute ``lite.bind.topic`` must name the parent topic.
+            **options: the settings of a LiteTopicConsumer. Those of a Client are set on this client.
+
+        Raises:
+            ConfigurationError: an option is unknown or invalid, or a setting of a Client.
+        """
         return self._lite_topic_consumer(self, group=group, **options)
 
+    @takes_settings(LiteTopicPushConsumerSettings)
     def lite_topic_push_consumer(
         self, group: str, **options: Unpack[LiteTopicPushConsumerFactoryOptions]
     ) -> LiteTopicPushKind:
-        """Return a LiteTopicPushConsumer that shares this client. Use it in ``async with`` (``with``)."""
+        """Return a LiteTopicPushConsumer that shares this client. Use it in ``async with`` (``with``).
+
+        Args:
+            group: the consumer group. Its attribute ``lite.bind.topic`` must name the parent topic.
+            **options: the settings of a LiteTopicPushConsumer. Those of a Client are set on this client.
+
+        Raises:
+            ConfigurationError: an option is unknown or invalid, or a setting of a Client.
+        """
         return self._lite_topic_push_consumer(self, group=group, **options)
 
     def reader(self) -> ReaderKind:

@@ -2,8 +2,8 @@
 
 A class of settings declares each setting once. Its field has the name, the type, the default and the bounds,
 and the entry in ``Args`` of its docstring the meaning, with Java's name in brackets. Everything else that
-lists settings is derived from there: at runtime the signatures and docstrings of the classes that take them
-as keywords, and by ``make apis`` the types of the keywords and the page of settings.
+lists settings is derived from there: at runtime the signatures and docstrings of the classes and methods that
+take them as keywords, and by ``make apis`` the types of the keywords and the page of settings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import attrs
 
 from rocketmq_py.arguments import seconds, seconds_or_none
 
-Kind = TypeVar("Kind", bound=type[Any])
+Target = TypeVar("Target", bound=Callable[..., Any])
 
 _FACTORY: Any = attrs.Factory  # a class at runtime
 # In docstrings without the indentation of their class, which Python 3.13 and newer leave out.
@@ -60,7 +60,8 @@ def settings_of(kind: type[attrs.AttrsInstance]) -> tuple[Setting, ...]:
     for base in reversed(kind.__mro__):
         for entry in _ENTRY.finditer(f"{inspect.cleandoc(base.__doc__ or '')}\n"):
             entries[entry[1]] = entry[0]
-    return tuple([_setting(field, entries[field.name]) for field in attrs.fields(kind)])
+    # With python -OO there are no docstrings.
+    return tuple([_setting(field, entries.get(field.name, "")) for field in attrs.fields(kind)])
 
 
 def _setting(field: attrs.Attribute[Any], entry: str) -> Setting:
@@ -70,7 +71,7 @@ def _setting(field: attrs.Attribute[Any], entry: str) -> Setting:
     converter: Any = field.converter
     annotation = str(field.type)
     if inspect.isfunction(converter):
-        annotation = next(iter(inspect.signature(converter).parameters.values())).annotation
+        annotation = next(iter(converter.__annotations__.values()))
     is_duration = converter is seconds or converter is seconds_or_none
     return Setting(
         name=field.name,
@@ -122,14 +123,23 @@ class _Shown:
         return self._compute()
 
 
-def takes_settings(*kinds: type[attrs.AttrsInstance]) -> Callable[[Kind], Kind]:
-    """Show each setting in the signature and the docstring of a class whose ``**options`` are settings."""
+def takes_settings(*kinds: type[attrs.AttrsInstance]) -> Callable[[Target], Target]:
+    """Show each setting in the signature and docstring of a class or method that takes ``**options``.
 
-    def decorate(target: Kind) -> Kind:
+    The signature and docstring of a class are computed when they are read. Those of a method are computed at
+    once, because descriptors have no effect on the attributes of a function.
+    """
+
+    def decorate(target: Target) -> Target:
         shown: Any = target
-        text, function = inspect.cleandoc(shown.__doc__ or ""), shown.__init__
-        shown.__signature__ = _Shown(target, lambda: _signature(function, kinds))
-        shown.__doc__ = _Shown(target, lambda: _docstring(text, function, kinds))
+        text = inspect.cleandoc(shown.__doc__ or "")
+        if inspect.isclass(target):
+            function = shown.__init__
+            shown.__signature__ = _Shown(target, lambda: _signature_of_class(function, kinds))
+            shown.__doc__ = _Shown(target, lambda: _docstring(text, function, kinds))
+        else:
+            shown.__doc__ = _docstring(text, shown, kinds)
+            shown.__signature__ = _signature(shown, kinds)
         return target
 
     return decorate
@@ -158,7 +168,16 @@ def _signature(
         )
         for one in _shown(function, kinds)
     ]
-    return signature.replace(parameters=[*own[1:], *options], return_annotation=signature.empty)
+    # The return type of a factory is a type variable, which says less than its docstring.
+    return signature.replace(parameters=[*own, *options], return_annotation=signature.empty)
+
+
+def _signature_of_class(
+    function: Callable[..., Any], kinds: tuple[type[attrs.AttrsInstance], ...]
+) -> inspect.Signature:
+    signature = _signature(function, kinds)
+    _, *parameters = signature.parameters.values()
+    return signature.replace(parameters=parameters)
 
 
 def _docstring(text: str, function: Callable[..., Any], kinds: tuple[type[attrs.AttrsInstance], ...]) -> str:
