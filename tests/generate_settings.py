@@ -1,7 +1,7 @@
 """Generate what is derived from the declarations of settings: ``make apis``.
 
 These are the TypedDicts of keywords at the end of the modules of settings, the page ``docs/settings.md``, and
-the column of counterparts of ``docs/java-settings.md``. ``rocketmq_py.client.shown_settings`` reads the
+the column of counterparts of ``docs/java-settings.md``. ``rocketmq_py.shown_settings`` reads the
 declarations.
 """
 
@@ -16,8 +16,8 @@ from pathlib import Path
 
 import attrs
 
+from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.client.settings import ClientSettings
-from rocketmq_py.client.shown_settings import Setting, settings_of
 from rocketmq_py.consumer.lite.settings import LiteTopicConsumerSettings, LiteTopicPushConsumerSettings
 from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerSettings
 from rocketmq_py.consumer.pop.settings import PopConsumerSettings
@@ -26,6 +26,7 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.producer.transaction_settings import TransactionSettings
 from rocketmq_py.relay.settings import RelaySettings
+from rocketmq_py.shown_settings import Setting, settings_of
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE, JAVA_PAGE = DOCS / "settings.md", DOCS / "java-settings.md"
@@ -96,6 +97,8 @@ OWNERS = [
     Owner("Relay", RelaySettings, "RelayOptions", named=frozenset({"topic", "store"})),
 ]  # fmt: skip
 
+BROKER = Owner("EmbeddedBroker", BrokerConfig, "BrokerOptions", "TypedDict", frozenset())
+"""The embedded broker. The brokers of the test kit have the same settings. The page leaves them out."""
 
 INHERITED_KEYS = {owner.options: {one.name for one in owner.own} for owner in OWNERS} | {"TypedDict": set()}
 
@@ -110,7 +113,7 @@ def typed_dicts(owner: Owner) -> str:
     """
     if not owner.factory:
         inherited = "" if owner.base == "TypedDict" else f", with those of {owner.base}"
-        return typed_dict(owner, owner.options, owner.base, f"a {owner.name}{inherited}")
+        return typed_dict(owner, owner.options, owner.base, f"{_article(owner)} {owner.name}{inherited}")
     base = "TypedDict" if owner.base == CLIENT else factory_options(owner.base)
     options = factory_options(owner.options)
     both = (
@@ -118,6 +121,10 @@ def typed_dicts(owner: Owner) -> str:
         f'    """Settings of a {owner.name}, with those of {CLIENT}. Made by ``make apis``."""\n'
     )
     return typed_dict(owner, options, base, f"a {owner.name} that shares a client") + "\n\n" + both
+
+
+def _article(owner: Owner) -> str:
+    return "an" if owner.name[0] in "AEIOU" else "a"
 
 
 def factory_options(options: str) -> str:
@@ -146,7 +153,7 @@ def module_of(owner: Owner) -> Path:
 def with_typed_dicts(path: Path) -> str:
     """Return the text of a module of settings with current TypedDicts."""
     text = path.read_text()
-    for owner in OWNERS:
+    for owner in (*OWNERS, BROKER):
         if module_of(owner) == path:
             of_factory = rf"(?:class {factory_options(owner.options)}\(.*?\n\n\n)?"
             pattern = rf"^{of_factory}class {owner.options}\(.*?\n(?=\n\n|\Z)"
@@ -268,7 +275,7 @@ def with_java_counterparts(text: str) -> str:
 
 def generated() -> Iterator[tuple[Path, str]]:
     """Yield the path and the current text of every generated file."""
-    for path in sorted({module_of(owner) for owner in OWNERS}):
+    for path in sorted({module_of(owner) for owner in (*OWNERS, BROKER)}):
         yield path, with_typed_dicts(path)
     yield PAGE, page()
     yield JAVA_PAGE, with_java_counterparts(JAVA_PAGE.read_text())

@@ -39,6 +39,7 @@ BOTTOM = {
     "codecs",
     "environment",
     "selectors",
+    "shown_settings",
 }
 ALLOWED = {
     "codes": set[str](),
@@ -68,6 +69,7 @@ ALLOWED = {
     "position": {"arguments", "errors"},
     "credentials": {"arguments", "errors"},
     "selectors": {"arguments", "callables", "errors", "message"},
+    "shown_settings": {"arguments"},
     "protocol": BOTTOM,
     "remoting": BOTTOM | {"protocol"},
     "client": BOTTOM | {"protocol", "remoting"},

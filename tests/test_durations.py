@@ -21,7 +21,7 @@ from rocketmq_py.blocking import (
     Producer,
     PushConsumer,
 )
-from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.client.settings import ClientSettings
 from rocketmq_py.consumer import OffsetRange
 from rocketmq_py.consumer.lite.settings import LiteTopicConsumerSettings, LiteTopicPushConsumerSettings

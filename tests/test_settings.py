@@ -13,11 +13,13 @@ import pytest
 
 import rocketmq_py
 from rocketmq_py import TransactionState, aio, blocking
+from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client.settings import ClientSettings
-from rocketmq_py.client.shown_settings import Setting, settings_of, takes_settings
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.relay import Relay
-from tests.generate_settings import OWNERS, PAGE, Owner, generated, names_of
+from rocketmq_py.shown_settings import Setting, settings_of, takes_settings
+from rocketmq_py.testing import TestBroker, TestCluster, run_broker, run_cluster, simulate
+from tests.generate_settings import BROKER, OWNERS, PAGE, Owner, generated, names_of
 from tests.programs import run
 
 MOST_SETTINGS = 60
@@ -31,6 +33,10 @@ EACH = [
     for api, kinds in KINDS.items()
     for owner in OWNERS
     if owner.name in kinds
+]
+EACH += [
+    pytest.param(taker, BROKER, id=taker.__name__)
+    for taker in (EmbeddedBroker, TestBroker, TestCluster, run_broker, run_cluster, simulate)
 ]
 
 FACTORIES = [
@@ -129,6 +135,14 @@ async def test_factories_show_settings_without_docstrings() -> None:
     program = "import inspect, rocketmq_py; print(inspect.signature(rocketmq_py.Client.pop_consumer))"
     [signature] = await run("-OO", "-c", program)
     assert signature.startswith("(self, group: str, *, max_reconsume_times: 'int' = 16, ")
+
+
+def test_a_function_keeps_its_arguments_and_its_result() -> None:
+    signature = inspect.signature(run_cluster)
+    assert [*signature.parameters][:5] == ["brokers", "name_servers", "replicas", "topics", "tls"]
+    assert "Iterator[" in str(signature.return_annotation)
+    assert run_cluster.__doc__ is not None
+    assert run_cluster.__doc__.startswith("Run several name servers and brokers in a thread.")
 
 
 def test_a_subclass_shows_its_own_arguments() -> None:

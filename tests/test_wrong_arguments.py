@@ -152,7 +152,6 @@ def test_a_setting_of_a_wrong_type_is_refused(name: str) -> None:
 
 MAKERS: dict[str, Callable[[Any], object]] = {
     "client": lambda wrong: rocketmq_py.Producer(wrong),
-    "config": lambda wrong: EmbeddedBroker(config=wrong),
     "port": lambda wrong: EmbeddedBroker(port=wrong),
     "namesrv_port": lambda wrong: EmbeddedBroker(namesrv_port=wrong),
     "tls": lambda wrong: EmbeddedBroker(tls=wrong),

@@ -41,7 +41,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def rocketmq_broker_settings() -> dict[str, Any]:
-    """The arguments of ``rocketmq_broker``: fields of ``BrokerConfig``, and ``topics``.
+    """The arguments of ``rocketmq_broker``: those of ``run_broker``.
 
     To change them, define a session fixture with this name.
     """

@@ -8,7 +8,6 @@ from typing import Generic, TypeVar, Unpack
 from rocketmq_py import client
 from rocketmq_py.admin import Admin
 from rocketmq_py.client.settings import ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer import (
     AssignmentListener,
     LitePullConsumer,
@@ -30,6 +29,7 @@ from rocketmq_py.consumer.settings import PushConsumerFactoryOptions, PushConsum
 from rocketmq_py.producer import Producer, TransactionCheck, TransactionProducer
 from rocketmq_py.producer.settings import ProducerFactoryOptions, ProducerSettings
 from rocketmq_py.producer.transaction_settings import TransactionFactoryOptions, TransactionSettings
+from rocketmq_py.shown_settings import takes_settings
 
 ProducerKind = TypeVar("ProducerKind")
 TransactionKind = TypeVar("TransactionKind")

@@ -8,7 +8,7 @@ import pkgutil
 import pytest
 
 from rocketmq_py import admin
-from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.headers.base import Request
 from tests.broker.offline import OfflineBroker

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.config import BrokerConfig
 from tests.broker.offline import OfflineBroker, OfflineClient
 
 

@@ -10,8 +10,8 @@ from typing import cast
 import attrs
 import trio
 
-from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.broker.broker import Broker
+from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Dispatcher
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.codes import RequestCode, ResponseCode

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.credentials import Credentials, signed
 from rocketmq_py.errors import ConfigurationError

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.broker.assignments import averagely, by_circle
+from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.bodies import read_properties, write_properties
 from tests.broker.offline import Answer, OfflineBroker, OfflineClient

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_py.broker import BrokerConfig
-from rocketmq_py.broker.config import parse_delay_levels
+from rocketmq_py.broker.config import BrokerConfig, parse_delay_levels
 from rocketmq_py.errors import ConfigurationError
 
 

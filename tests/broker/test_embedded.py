@@ -5,13 +5,15 @@ import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import trio
 
 from rocketmq_py.address import split_address
-from rocketmq_py.broker import BrokerConfig, EmbeddedBroker
+from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.protocol.command import Command, Serialization, encode_request
@@ -229,16 +231,29 @@ async def test_an_address_of_another_machine_is_an_error() -> None:
 
 
 async def test_broker_ip1_sets_the_address_for_clients() -> None:
-    config = BrokerConfig(broker_ip1="127.0.0.1")
-    async with EmbeddedBroker("0.0.0.0", config=config) as broker:
+    async with EmbeddedBroker("0.0.0.0", broker_ip1="127.0.0.1") as broker:
         assert broker.broker_address.startswith("127.0.0.1:")
         async with connected(broker.broker_address) as connection:
             sent = await connection.request(RequestCode.SEND_MESSAGE_V2, SEND, b"x", timeout=5)
             assert sent.fields["msgId"].startswith("7F000001")
 
 
-def test_keyword_settings_replace_those_of_the_config() -> None:
-    config = BrokerConfig(broker_name="b", cluster_name="c")
-    assert EmbeddedBroker(config=config, broker_name="d").config == BrokerConfig(
-        broker_name="d", cluster_name="c"
-    )
+def test_the_settings_are_those_of_the_keywords() -> None:
+    broker = EmbeddedBroker(broker_name="b", transaction_time_out=timedelta(seconds=5))
+    assert broker.settings == BrokerConfig(broker_name="b", transaction_time_out=5.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({"broker_nam": "b"}, "'broker_nam'; did you mean 'broker_name'?"),
+        ({"config": BrokerConfig()}, "'config'; the docstring lists the settings"),
+    ],
+    ids=["near", "unknown"],
+)
+def test_an_unknown_setting_is_an_error_that_suggests_the_nearest_name(
+    settings: dict[str, Any], advice: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        EmbeddedBroker(**settings)
+    assert str(caught.value) == f"there is no setting {advice}"

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_py.address import split_address
-from rocketmq_py.broker import BrokerConfig, EmbeddedBroker
+from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import encode_request
 from rocketmq_py.protocol.handles import RecallHandle

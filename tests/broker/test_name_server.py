@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.bodies import TopicRoute, read_properties, write_properties

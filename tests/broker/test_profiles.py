@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 
-from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.profile_rules import access_keys_of, name_server_check, server_tls
 from rocketmq_py.broker.profiles import PROFILES, Profile, Rule
 from rocketmq_py.broker.topics import TopicConfig

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.storage.consume_queue import (
     FILTERED_MESSAGES,
     ConsumeQueue,

@@ -9,7 +9,7 @@ from rocketmq_py.client import ClientOptions
 from rocketmq_py.client.client import Client, Member
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.settings import ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
+from rocketmq_py.shown_settings import takes_settings
 
 if TYPE_CHECKING:
     from rocketmq_py.admin.access_control import AccessControl

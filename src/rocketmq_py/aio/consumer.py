@@ -22,7 +22,6 @@ from rocketmq_py.aio.hosted import Hosted
 from rocketmq_py.arguments import Duration
 from rocketmq_py.callables import check_methods, is_async
 from rocketmq_py.client.settings import ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.client.user_functions import call_user_function
 from rocketmq_py.consumer import (
     AssignmentListener,
@@ -46,6 +45,7 @@ from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.handoff.hosted import Target, with_sections_of
 from rocketmq_py.handoff.undelivered_messages import Fetch, Undelivered, UndeliveredPolls
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.shown_settings import takes_settings
 
 if TYPE_CHECKING:
     from rocketmq_py.aio.client import Client

@@ -16,7 +16,6 @@ from rocketmq_py.aio.hosted import Hosted, for_loop, written_for
 from rocketmq_py.arguments import Duration
 from rocketmq_py.callables import NeverBlocks, check_callable
 from rocketmq_py.client.settings import ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.handoff.hosted import in_list, with_sections_of, without_iterator
 from rocketmq_py.handoff.hosted_producer import HostedProducer, LoopSendCall
@@ -38,6 +37,7 @@ from rocketmq_py.producer.outcome import FailureLog
 from rocketmq_py.producer.settings import ProducerSettings
 from rocketmq_py.producer.transaction_producer import LocalWork
 from rocketmq_py.producer.transaction_settings import TransactionSettings
+from rocketmq_py.shown_settings import takes_settings
 
 if TYPE_CHECKING:
     from rocketmq_py.aio.client import Client

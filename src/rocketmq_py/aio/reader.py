@@ -14,7 +14,6 @@ from rocketmq_py.aio.hosted import Hosted, call
 from rocketmq_py.arguments import Duration
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.client.settings import ClientOptions, ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer import PullResult
 from rocketmq_py.consumer.read.message_stream import READER_GROUP
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange
@@ -27,6 +26,7 @@ from rocketmq_py.handoff.hosted import check_usable, with_sections_of
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.position import Position
 from rocketmq_py.protocol.subscription import ALL
+from rocketmq_py.shown_settings import takes_settings
 
 if TYPE_CHECKING:
     from rocketmq_py.aio.client import Client

@@ -18,10 +18,10 @@ from rocketmq_py.blocking.hosted import Hosted
 from rocketmq_py.blocking.producer import Producer, TransactionProducer
 from rocketmq_py.blocking.reader import Reader
 from rocketmq_py.client.settings import ClientOptions, ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.handoff.hosted import reading
 from rocketmq_py.remoting import RpcHook
 from rocketmq_py.shared_client import FactoryMethods
+from rocketmq_py.shown_settings import takes_settings
 
 
 @takes_settings(ClientSettings)

@@ -21,7 +21,6 @@ from rocketmq_py.blocking.generated_methods import (
 from rocketmq_py.blocking.hosted import Hosted
 from rocketmq_py.callables import check_methods, is_async
 from rocketmq_py.client.settings import ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer import (
     AssignmentListener,
     ConsumerHook,
@@ -47,6 +46,7 @@ from rocketmq_py.handoff.hosted import Target, with_sections_of
 from rocketmq_py.handoff.undelivered_messages import Fetch, Undelivered, UndeliveredPolls
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.shown_settings import takes_settings
 
 if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client

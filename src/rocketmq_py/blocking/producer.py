@@ -15,7 +15,6 @@ from rocketmq_py.blocking.futures import CallbackRunner, ThreadFuture, callback_
 from rocketmq_py.blocking.generated_methods import ProducerMethods
 from rocketmq_py.blocking.hosted import Hosted, blocking, written_for
 from rocketmq_py.client.settings import ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS
 from rocketmq_py.handoff.hosted import in_list, with_sections_of
@@ -35,6 +34,7 @@ from rocketmq_py.producer.hooks import ProducerHook
 from rocketmq_py.producer.outcome import FailureLog
 from rocketmq_py.producer.settings import ProducerOptions, ProducerSettings
 from rocketmq_py.producer.transaction_settings import TransactionSettings
+from rocketmq_py.shown_settings import takes_settings
 
 if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client

@@ -15,7 +15,6 @@ from rocketmq_py.blocking.generated_methods import ReaderMethods
 from rocketmq_py.blocking.hosted import Hosted, call
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.client.settings import ClientOptions, ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer.read import message_stream, pull_result_stream
 from rocketmq_py.consumer.read.message_stream import READER_GROUP
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
@@ -28,6 +27,7 @@ from rocketmq_py.handoff.hosted import check_usable, close_soon, with_sections_o
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.position import Position
 from rocketmq_py.protocol.subscription import ALL
+from rocketmq_py.shown_settings import takes_settings
 
 if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client

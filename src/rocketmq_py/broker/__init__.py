@@ -7,7 +7,6 @@ and continue with the processor of a request: modules are named after the reques
 (``pull_requests``).
 """
 
-from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.embedded import EmbeddedBroker
 
-__all__ = ["BrokerConfig", "EmbeddedBroker"]
+__all__ = ["EmbeddedBroker"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import attrs
 
 from rocketmq_py.arguments import (
+    Duration,
     check_integer,
     check_number,
     check_text,
@@ -21,6 +22,7 @@ from rocketmq_py.broker.profiles import Profile, profile_of
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_count, check_topic
 from rocketmq_py.protocol.bodies import RequestMode
+from rocketmq_py.shown_settings import advice_for
 
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -92,6 +94,8 @@ def parse_delay_levels(text: str) -> tuple[float, ...]:
 class BrokerConfig:
     """Settings of the embedded broker. Names and defaults are those of Java's ``BrokerConfig``.
 
+    Programs pass them as keywords: see :class:`BrokerOptions`.
+
     Args:
         broker_name: the broker's name in routes and queues (brokerName).
         cluster_name: the name of the cluster. The broker is its only broker (brokerClusterName).
@@ -141,9 +145,10 @@ class BrokerConfig:
             (maxTransferCountOnMessageInMemory).
         max_transfer_bytes_on_message_in_memory: maximum bytes in the answer to a pull. A larger message is
             answered alone (maxTransferBytesOnMessageInMemory).
-        enable_lmq, enable_multi_dispatch: whether messages are also stored in the queue of their lite topic,
-            for which both must be set (enableLmq, enableMultiDispatch). Real brokers disable both by default.
-            They are enabled here for tests.
+        enable_lmq: whether messages are also stored in the queue of their lite topic, for which
+            ``enable_multi_dispatch`` must be set too (enableLmq). Real brokers disable both by default. They
+            are enabled here for tests.
+        enable_multi_dispatch: see ``enable_lmq`` (enableMultiDispatch).
         max_lite_subscription_count: maximum number of subscriptions to lite topics, of all clients together
             (maxLiteSubscriptionCount).
         region_id: the property MSG_REGION of answers and messages (regionId).
@@ -209,3 +214,71 @@ class BrokerConfig:
     def delay_levels(self) -> tuple[float, ...]:
         """The seconds of each delay level. Level 1 is the first."""
         return parse_delay_levels(self.message_delay_level)
+
+
+def config_of(options: Mapping[str, Any]) -> BrokerConfig:
+    """Return the settings that the keywords of a caller give.
+
+    Raises ConfigurationError for an unknown setting, and for a value out of its range.
+    """
+    known = [field.name for field in attrs.fields(BrokerConfig)]
+    for name in options:
+        if name not in known:
+            raise ConfigurationError(f"there is no setting {name!r}; {advice_for(name, known)}")
+    return BrokerConfig(**options)
+
+
+class BrokerOptions(TypedDict, total=False):
+    """Settings of an EmbeddedBroker. Made by ``make apis``.
+
+    Defaults: broker_name='broker-a', cluster_name='DefaultCluster', zone_name='', broker_ip1='',
+    default_topic_queue_nums=8, auto_create_topic_enable=True, auto_create_subscription_group=True,
+    broker_permission=6, access_keys={}, max_message_size=4194304, message_delay_level='1s 5s 10s 30s 1m 2m 3m
+    4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h', timer_wheel_enable=True, timer_max_delay_sec=259200,
+    recall_message_enable=True, reject_transaction_message=False, transaction_time_out=6.0,
+    transaction_check_interval=30.0, transaction_check_max=15, store_reply_message_enable=True,
+    enable_property_filter=True, enable_retry_topic_v2=False, default_message_request_mode='PULL',
+    default_pop_share_queue_num=-1, use_server_side_reset_offset=True, long_polling_enable=True,
+    short_polling_time=1.0, channel_expired_timeout=120.0, max_transfer_count_on_message_in_memory=32,
+    max_transfer_bytes_on_message_in_memory=262144, enable_lmq=True, enable_multi_dispatch=True,
+    max_lite_subscription_count=100000, region_id='DefaultRegion', trace_on=True, max_store_bytes=536870912,
+    max_store_messages=None, profile=None.
+    """
+
+    broker_name: str
+    cluster_name: str
+    zone_name: str
+    broker_ip1: str
+    default_topic_queue_nums: int
+    auto_create_topic_enable: bool
+    auto_create_subscription_group: bool
+    broker_permission: int
+    access_keys: Mapping[str, str]
+    max_message_size: int
+    message_delay_level: str
+    timer_wheel_enable: bool
+    timer_max_delay_sec: int
+    recall_message_enable: bool
+    reject_transaction_message: bool
+    transaction_time_out: Duration
+    transaction_check_interval: Duration
+    transaction_check_max: int
+    store_reply_message_enable: bool
+    enable_property_filter: bool
+    enable_retry_topic_v2: bool
+    default_message_request_mode: str
+    default_pop_share_queue_num: int
+    use_server_side_reset_offset: bool
+    long_polling_enable: bool
+    short_polling_time: Duration
+    channel_expired_timeout: Duration
+    max_transfer_count_on_message_in_memory: int
+    max_transfer_bytes_on_message_in_memory: int
+    enable_lmq: bool
+    enable_multi_dispatch: bool
+    max_lite_subscription_count: int
+    region_id: str
+    trace_on: bool
+    max_store_bytes: int
+    max_store_messages: int | None
+    profile: Profile | str | None

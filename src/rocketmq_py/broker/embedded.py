@@ -9,15 +9,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
-import attrs
 import trio
 
 from rocketmq_py.address import format_address, split_address
 from rocketmq_py.arguments import check_instance, check_integer, check_text, optional
 from rocketmq_py.broker.broker import Broker
-from rocketmq_py.broker.config import BrokerConfig
+from rocketmq_py.broker.config import BrokerConfig, BrokerOptions, config_of
 from rocketmq_py.broker.dispatch import Dispatcher, topic_of
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.profile_rules import name_server_check, server_tls
@@ -28,16 +27,17 @@ from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection, serve
 from rocketmq_py.remoting.nurseries import check_inside_trio
+from rocketmq_py.shown_settings import takes_settings
 
 
+@takes_settings(BrokerConfig)
 class EmbeddedBroker:
     """A RocketMQ name server and broker in this process, for tests, demos and development.
 
     Clients in any language can connect to it. It keeps everything in memory, and loses it when it stops.
-    Beyond ``BrokerConfig.max_store_bytes`` or ``max_store_messages`` it drops the oldest messages. It runs
-    one broker, a master. ``BrokerConfig.access_keys`` restricts access to users that sign their requests.
-    Access rules are stored and listed, but not enforced. Compacted topics and batch topics are not
-    supported::
+    Beyond ``max_store_bytes`` or ``max_store_messages`` it drops the oldest messages. It runs one broker, a
+    master. ``access_keys`` restricts access to users that sign their requests. Access rules are stored and
+    listed, but not enforced. Compacted topics and batch topics are not supported::
 
         async with EmbeddedBroker() as broker:
             async with Producer(broker.name_server_address, group="orders") as producer:
@@ -51,17 +51,17 @@ class EmbeddedBroker:
         host: the IP address to listen on.
         namesrv_port: the port of the name server; 0 for a free port.
         port: the port of the broker; 0 for a free port.
-        config: the settings; None for the defaults.
         topics: topics to create, with four queues each, or as many as a mapping gives. ``"Orders:2:FIFO"``
             has two queues and the message type FIFO.
         tls: a server-side SSL context with a certificate; None for plain text, or the profile's certificate.
         on_request: called before each request is answered, with its code, its topic or None, and the client's
             address. If it raises, the request is answered with SYSTEM_ERROR and the error, which is logged.
-        settings: fields of ``BrokerConfig`` that replace those of ``config``.
+        **options: settings of the broker.
 
     Raises:
-        ConfigurationError: ``host`` or ``broker_ip1`` is not an IP address, a setting is out of its range, or
-            (when entering) the broker cannot listen on the address, for example because a port is in use.
+        ConfigurationError: ``host`` or ``broker_ip1`` is not an IP address, a setting is unknown (the error
+            suggests the nearest name) or out of its range, or (when entering) the broker cannot listen on the
+            address, for example because a port is in use.
     """
 
     def __init__(
@@ -70,26 +70,24 @@ class EmbeddedBroker:
         namesrv_port: int = 0,
         port: int = 0,
         *,
-        config: BrokerConfig | None = None,
         topics: Mapping[str, int] | Iterable[str] = (),
         tls: ssl.SSLContext | None = None,
         on_request: Callable[[int, str | None, str], None] | None = None,
-        **settings: Any,
+        **options: Unpack[BrokerOptions],
     ) -> None:
         if on_request is not None:
             check_callable(on_request, "on_request", "code", "topic", "client_address", awaited=False)
-        optional(check_instance, config, "config", kind=BrokerConfig)
         optional(check_instance, tls, "tls", kind=ssl.SSLContext)
         for name, value in (("namesrv_port", namesrv_port), ("port", port)):
             check_integer(value, name, lowest=0, highest=65_535)
-        self.config: BrokerConfig = attrs.evolve(config or BrokerConfig(), **settings)
-        self._topics = check_topics(topics, self.config.profile)
-        self._tls = server_tls(tls, self.config)
+        self.settings: BrokerConfig = config_of(options)
+        self._topics = check_topics(topics, self.settings.profile)
+        self._tls = server_tls(tls, self.settings)
         self._on_request = on_request
         self._host = host
         self._namesrv_port = namesrv_port
         self._port = port
-        self._public_ip = _public_ip(host, self.config)
+        self._public_ip = _public_ip(host, self.settings)
         self._environment = current_environment()
         self._name_server_address: str | None = None
         self._broker_address: str | None = None
@@ -136,10 +134,10 @@ class EmbeddedBroker:
 
     async def _start(self, nursery: trio.Nursery) -> None:
         name_server = NameServer()
-        name_server_dispatch = Dispatcher(name_server_check(self.config))
+        name_server_dispatch = Dispatcher(name_server_check(self.settings))
         name_server_dispatch.add(name_server.handlers())
         now_ms = self._environment.now_ms or _wall_clock()
-        broker = Broker(self.config, lambda: [name_server], now_ms, self._environment.random())
+        broker = Broker(self.settings, lambda: [name_server], now_ms, self._environment.random())
         if self._port:
             # The broker must be open before the first request, and clients may already be trying this port.
             # A free port is unknown to them, and its address is known only when it listens.

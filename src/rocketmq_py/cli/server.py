@@ -19,7 +19,8 @@ from rocketmq_py.errors import ConfigurationError
 if TYPE_CHECKING:
     import ssl
 
-    from rocketmq_py.broker import BrokerConfig, EmbeddedBroker
+    from rocketmq_py.broker import EmbeddedBroker
+    from rocketmq_py.broker.config import BrokerConfig
 
 _FILE = click.Path(exists=True, dir_okay=False)
 _PORT = click.IntRange(0, 65535)
@@ -172,8 +173,8 @@ async def _run_broker(make_broker: Callable[[], EmbeddedBroker]) -> None:
     async with make_broker() as broker:
         try:
             print_out(f"ready: name server {broker.name_server_address}, broker {broker.broker_address}")
-            if broker.config.profile is not None:
-                print_out(_needed_options(broker.config))
+            if broker.settings.profile is not None:
+                print_out(_needed_options(broker.settings))
         except OSError as error:
             reason = error.strerror or error
             raise CommandError(f"cannot write the addresses of the broker: {reason}") from error

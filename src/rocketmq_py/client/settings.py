@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 import re
@@ -28,6 +27,7 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
 from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.tls import TLS
+from rocketmq_py.shown_settings import advice_for
 
 DEFAULT_ADDRESS = "127.0.0.1:9876"
 _OTHER_NAMES = {
@@ -282,5 +282,4 @@ def _hint(name: str, known: Collection[str], kinds: Iterable[type[attrs.AttrsIns
         if call is not None:
             return f"it is an argument of a call: {call}"
     other = _OTHER_NAMES.get(name)
-    near = [other] if other is not None and other in known else difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else "the docstring of the class lists its settings"
+    return f"did you mean {other!r}?" if other is not None and other in known else advice_for(name, known)

@@ -12,7 +12,6 @@ import trio
 from rocketmq_py.arguments import Duration, check_instance, check_text, wrong_type
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.settings import ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.errors import BrokerError, InvalidMessageError, MessageTooLargeError, RocketMQError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.names import check_topic
@@ -28,6 +27,7 @@ from rocketmq_py.producer.tracing import recall_record
 from rocketmq_py.property_names import MESSAGE_REGION
 from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import RecallMessageAnswer
+from rocketmq_py.shown_settings import takes_settings
 
 
 @takes_settings(ProducerSettings, ClientSettings)

@@ -15,7 +15,6 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.features import TRANSACTIONS
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.client.settings import ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.client.user_functions import users_traceback
 from rocketmq_py.errors import BrokerError, InvalidMessageError, RocketMQError, TopicNotFoundError
 from rocketmq_py.library_logger import LibraryLogger
@@ -36,6 +35,7 @@ from rocketmq_py.producer.transaction_values import (
 )
 from rocketmq_py.property_names import CHECK_IMMUNITY_SECONDS, TRANSACTION_PREPARED
 from rocketmq_py.protocol.stored_message import TRANSACTION_PREPARED_FLAG
+from rocketmq_py.shown_settings import takes_settings
 
 logger: Final = LibraryLogger("rocketmq_py.producer")
 

@@ -13,7 +13,6 @@ from rocketmq_py.client.client import BorrowedClient, Client, Member, core_of
 from rocketmq_py.client.flow_control import RateLimiter
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.client.settings import ClientSettings, split_options
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer import AssignmentListener, LitePullConsumer
 from rocketmq_py.consumer.group.membership import LEAVE_SECONDS
 from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError, StoreError
@@ -33,6 +32,7 @@ from rocketmq_py.relay.retention import RetentionMonitor, query_retention
 from rocketmq_py.relay.settings import RelayOptions, RelaySettings, StorePath
 from rocketmq_py.relay.store import QueueStore, Store
 from rocketmq_py.remoting.nurseries import check_inside_trio, open_nursery
+from rocketmq_py.shown_settings import takes_settings
 
 logger: Final = LibraryLogger("rocketmq_py.relay")
 

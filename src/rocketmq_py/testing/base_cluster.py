@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from rocketmq_py.arguments import check_integer
-from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.profile_rules import access_keys_of, name_server_check, server_tls
 from rocketmq_py.broker.topics import check_topics, type_attributes
 from rocketmq_py.credentials import Credentials

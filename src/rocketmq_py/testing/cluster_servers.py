@@ -15,8 +15,8 @@ import attrs
 import trio
 
 from rocketmq_py.address import format_address, split_address
-from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.broker.broker import Broker
+from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Dispatcher
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.storage.consume_queue import StoredMessage

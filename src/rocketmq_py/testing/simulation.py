@@ -6,18 +6,19 @@ import hashlib
 import math
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, Unpack
 
 import attrs
 import trio
 import trio.testing
 
 from rocketmq_py.arguments import Duration, check_not_negative, seconds
-from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.config import BrokerConfig, BrokerOptions, config_of
 from rocketmq_py.callables import check_callable
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.names import dead_letter_topic
+from rocketmq_py.shown_settings import takes_settings
 from rocketmq_py.testing.cluster import Cluster, CrashData
 from rocketmq_py.testing.determinism import deterministic, now_ms
 from rocketmq_py.testing.network import MemoryNetwork
@@ -153,6 +154,7 @@ class EventTrace:
         return self._hash.hexdigest()[:16]
 
 
+@takes_settings(BrokerConfig)
 def simulate(
     program: Callable[[World], Awaitable[_Result]],
     *,
@@ -164,9 +166,8 @@ def simulate(
     latency: tuple[float, float] = (0.0, 0.002),
     split: float = 0.1,
     timeout: Duration = 86_400.0,
-    config: BrokerConfig | None = None,
     trace: bool = False,
-    **settings: Any,
+    **options: Unpack[BrokerOptions],
 ) -> Simulation[_Result]:
     """Run a program together with brokers, reproducibly from a seed.
 
@@ -199,15 +200,15 @@ def simulate(
         latency: the minimum and maximum seconds that bytes take one way.
         split: the probability (0 to 1) that a read returns only a part of the bytes that have arrived.
         timeout: virtual seconds after which the program is cancelled. ``math.inf`` for no limit.
-        config: the brokers' settings; None for the defaults.
         trace: whether to keep the events as text.
-        settings: fields of ``BrokerConfig`` that replace those of ``config``.
+        **options: settings of each broker.
 
     Returns:
         The outcome, with the return value of the program.
 
     Raises:
-        ConfigurationError: an argument or a setting is out of its range.
+        ConfigurationError: an argument is out of its range, or a setting is unknown (the error suggests the
+            nearest name) or out of its range.
         RuntimeError: trio runs in this thread already.
         trio.TooSlowError: the program has not ended within ``timeout``.
         BaseException: an error of the program, with a note that contains the seed.
@@ -216,7 +217,7 @@ def simulate(
     _check_network(latency, split)
     limit = check_not_negative(seconds(timeout), "timeout")
     events = EventTrace(keep_lines=trace)
-    broker_config = attrs.evolve(config or BrokerConfig(), **settings)
+    broker_config = config_of(options)
     clock = trio.testing.MockClock(autojump_threshold=0)
 
     def create_world(nursery: trio.Nursery) -> World:

@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
-import attrs
 import trio
 import trio.testing
 
-from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.config import BrokerConfig, BrokerOptions, config_of
 from rocketmq_py.errors import ClosedError
+from rocketmq_py.shown_settings import takes_settings
 from rocketmq_py.testing.cluster import AdvancingClock, Cluster, CrashData, to_seconds
 from rocketmq_py.testing.observable_cluster import ObservableCluster
 
@@ -124,6 +124,7 @@ class ClusterThread:
 _Result = TypeVar("_Result")
 
 
+@takes_settings(BrokerConfig)
 class TestCluster(Cluster, ObservableCluster):
     """Name servers and brokers in a thread of their own, for tests of programs of any kind.
 
@@ -137,6 +138,17 @@ class TestCluster(Cluster, ObservableCluster):
     an ``instance_name`` or a client id, which brokers know from heartbeats, or an address ``host:port``, as
     in :meth:`requests`. Name servers get no heartbeats and know clients by address only. A fault is active
     until its :meth:`~Fault.end`, :meth:`heal` or :meth:`reset`.
+
+    Args:
+        brokers: the number of brokers.
+        name_servers: the number of name servers.
+        replicas: whether each broker has a replica. See :func:`run_cluster`.
+        topics: topics to create on each broker. See :func:`run_broker`.
+        tls: an SSL context with a certificate; None for plain text, or the profile's certificate.
+        **options: settings of each broker.
+
+    Raises:
+        ConfigurationError: a setting is unknown (the error suggests the nearest name) or out of its range.
     """
 
     __test__ = False  # tells pytest that this is not a test class
@@ -148,9 +160,8 @@ class TestCluster(Cluster, ObservableCluster):
         *,
         replicas: bool = False,
         topics: Mapping[str, int] | Iterable[str] = (),
-        config: BrokerConfig | None = None,
         tls: ssl.SSLContext | None = None,
-        **settings: Any,
+        **options: Unpack[BrokerOptions],
     ) -> None:
         self._changes = _ChangeCounter()
         self._clock_offset = time.time() - time.monotonic()
@@ -159,7 +170,7 @@ class TestCluster(Cluster, ObservableCluster):
             name_servers,
             hosts=itertools.repeat("127.0.0.1"),
             topics=topics,
-            config=attrs.evolve(config or BrokerConfig(), **settings),
+            config=config_of(options),
             tls=tls,
             now_ms=self._now_ms,
             on_change=self._changes.increment,
@@ -254,21 +265,27 @@ class TestCluster(Cluster, ObservableCluster):
         self._changes.wait_beyond(count, seconds)
 
 
+@takes_settings(BrokerConfig)
 class TestBroker(TestCluster):
     """A :class:`TestCluster` of one name server and one broker.
 
-    Its arguments are those of :func:`run_broker`.
+    Args:
+        topics: topics to create. See :func:`run_broker`.
+        tls: an SSL context with a certificate; None for plain text, or the profile's certificate.
+        **options: settings of the broker.
+
+    Raises:
+        ConfigurationError: a setting is unknown (the error suggests the nearest name) or out of its range.
     """
 
     def __init__(
         self,
         *,
         topics: Mapping[str, int] | Iterable[str] = (),
-        config: BrokerConfig | None = None,
         tls: ssl.SSLContext | None = None,
-        **settings: Any,
+        **options: Unpack[BrokerOptions],
     ) -> None:
-        super().__init__(topics=topics, config=config, tls=tls, **settings)
+        super().__init__(topics=topics, tls=tls, **options)
 
     @property
     def broker_address(self) -> str:
@@ -295,13 +312,13 @@ class _ChangeCounter:
             self._changed.wait_for(lambda: self.count > count, seconds)
 
 
+@takes_settings(BrokerConfig)
 @contextmanager
 def run_broker(
     *,
     topics: Mapping[str, int] | Iterable[str] = (),
-    config: BrokerConfig | None = None,
     tls: ssl.SSLContext | None = None,
-    **settings: Any,
+    **options: Unpack[BrokerOptions],
 ) -> Iterator[TestBroker]:
     """Run a name server and a broker in a thread, on free ports of 127.0.0.1::
 
@@ -312,18 +329,18 @@ def run_broker(
     Args:
         topics: topics to create, with four queues each, or as many as a mapping gives. ``"Orders:2:FIFO"``
             has two queues and the message type FIFO.
-        config: the broker's settings; None for the defaults.
         tls: an SSL context with a certificate; None for plain text, or the profile's certificate.
-        settings: fields of ``BrokerConfig`` that replace those of ``config``. ``profile="alibaba-4"``
-            imitates a managed service. Pass clients :attr:`TestBroker.client_options` then.
+        **options: settings of the broker. ``profile="alibaba-4"`` imitates a managed service. Pass clients
+            :attr:`TestBroker.client_options` then.
 
     Raises:
-        ConfigurationError: a setting is out of its range.
+        ConfigurationError: a setting is unknown (the error suggests the nearest name) or out of its range.
     """
-    with TestBroker(topics=topics, config=config, tls=tls, **settings) as broker:
+    with TestBroker(topics=topics, tls=tls, **options) as broker:
         yield broker
 
 
+@takes_settings(BrokerConfig)
 @contextmanager
 def run_cluster(
     brokers: int = 2,
@@ -331,17 +348,22 @@ def run_cluster(
     *,
     replicas: bool = False,
     topics: Mapping[str, int] | Iterable[str] = (),
-    config: BrokerConfig | None = None,
     tls: ssl.SSLContext | None = None,
-    **settings: Any,
+    **options: Unpack[BrokerOptions],
 ) -> Iterator[TestCluster]:
     """Run several name servers and brokers in a thread. All brokers have the topics.
 
-    With ``replicas``, each broker has a replica, such as ``broker-a-1``. It has the data of its master
-    without delay, and consumers read from it while the master is down. Other arguments and errors are those
-    of :func:`run_broker`.
+    Args:
+        brokers: the number of brokers.
+        name_servers: the number of name servers.
+        replicas: whether each broker has a replica, such as ``broker-a-1``. It has the data of its master
+            without delay, and consumers read from it while the master is down.
+        topics: topics to create on each broker. See :func:`run_broker`.
+        tls: an SSL context with a certificate; None for plain text, or the profile's certificate.
+        **options: settings of each broker.
+
+    Raises:
+        ConfigurationError: a setting is unknown (the error suggests the nearest name) or out of its range.
     """
-    with TestCluster(
-        brokers, name_servers, replicas=replicas, topics=topics, config=config, tls=tls, **settings
-    ) as cluster:
+    with TestCluster(brokers, name_servers, replicas=replicas, topics=topics, tls=tls, **options) as cluster:
         yield cluster

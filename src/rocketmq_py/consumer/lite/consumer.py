@@ -9,7 +9,6 @@ import trio
 from rocketmq_py.arguments import Duration, check_flag
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.settings import ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer.lite.base import BaseLiteTopicConsumer
 from rocketmq_py.consumer.lite.settings import LiteTopicConsumerOptions, LiteTopicConsumerSettings
 from rocketmq_py.consumer.pop.messages import PoppedMessage
@@ -22,6 +21,7 @@ from rocketmq_py.consumer.pop.receiver import (
 )
 from rocketmq_py.consumer.pop.requests import PopSpec
 from rocketmq_py.protocol.headers import INIT_FROM_MAX
+from rocketmq_py.shown_settings import takes_settings
 
 
 @takes_settings(LiteTopicConsumerSettings, ClientSettings)

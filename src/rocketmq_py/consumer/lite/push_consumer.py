@@ -6,7 +6,6 @@ from typing import Unpack
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.settings import ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer.group.membership import LEAVE_SECONDS
 from rocketmq_py.consumer.lite.base import BaseLiteTopicConsumer
 from rocketmq_py.consumer.lite.session import LiteSession
@@ -14,6 +13,7 @@ from rocketmq_py.consumer.lite.settings import LiteTopicPushConsumerOptions, Lit
 from rocketmq_py.consumer.push.base_push_consumer import BasePushConsumer
 from rocketmq_py.consumer.push.handler import Handler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
+from rocketmq_py.shown_settings import takes_settings
 
 
 @takes_settings(LiteTopicPushConsumerSettings, ClientSettings)

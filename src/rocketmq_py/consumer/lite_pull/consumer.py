@@ -20,7 +20,6 @@ from rocketmq_py.callables import check_methods
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import from_any_thread
 from rocketmq_py.client.settings import ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.base_consumer import GroupConsumer
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
@@ -35,6 +34,7 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import check_topic
 from rocketmq_py.position import Position, PositionKind
 from rocketmq_py.protocol.subscription import ALL
+from rocketmq_py.shown_settings import takes_settings
 
 DEFAULT_MAX_MESSAGES = 32
 

@@ -11,7 +11,6 @@ import trio
 from rocketmq_py.arguments import Duration, optional
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.settings import ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer.group.base_consumer import GroupConsumer
 from rocketmq_py.consumer.group.concurrent_queries import query_lag
 from rocketmq_py.consumer.group.membership import Membership
@@ -31,6 +30,7 @@ from rocketmq_py.names import check_topic
 from rocketmq_py.position import Position
 from rocketmq_py.protocol.bodies import ConsumeType, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
+from rocketmq_py.shown_settings import takes_settings
 
 
 @takes_settings(PopConsumerSettings, ClientSettings)

@@ -10,7 +10,6 @@ from rocketmq_py.callables import check_methods
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import from_any_thread
 from rocketmq_py.client.settings import ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.base_consumer import GroupConsumer
 from rocketmq_py.consumer.group.membership import LEAVE_SECONDS
@@ -26,6 +25,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic, retry_topic
 from rocketmq_py.position import Position, check_position
 from rocketmq_py.protocol.subscription import make_subscription
+from rocketmq_py.shown_settings import takes_settings
 
 logger: Final = LibraryLogger("rocketmq_py.consumer")
 

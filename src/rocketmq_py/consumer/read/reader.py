@@ -15,7 +15,6 @@ from rocketmq_py.arguments import (
 from rocketmq_py.client.client import Client, Member
 from rocketmq_py.client.namespace import users_topics
 from rocketmq_py.client.settings import ClientOptions, ClientSettings
-from rocketmq_py.client.shown_settings import takes_settings
 from rocketmq_py.consumer.group.subscriptions import subscription_of
 from rocketmq_py.consumer.read.message_stream import READER_GROUP, MessageStream
 from rocketmq_py.consumer.read.offset_queries import (
@@ -38,6 +37,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_group, check_topic
 from rocketmq_py.position import Position, check_position
 from rocketmq_py.protocol.subscription import ALL
+from rocketmq_py.shown_settings import takes_settings
 
 
 @takes_settings(ClientSettings)

@@ -2,15 +2,16 @@
 
 A class of settings declares each setting once. Its field has the name, the type, the default and the bounds,
 and the entry in ``Args`` of its docstring the meaning, with Java's name in brackets. Everything else that
-lists settings is derived from there: at runtime the signatures and docstrings of the classes and methods that
-take them as keywords, and by ``make apis`` the types of the keywords and the page of settings.
+lists settings is derived from there: at runtime the signatures and docstrings of the classes and functions
+that take them as keywords, and by ``make apis`` the types of the keywords and the page of settings.
 """
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -83,6 +84,12 @@ def _setting(field: attrs.Attribute[Any], entry: str) -> Setting:
     )
 
 
+def advice_for(name: str, known: Collection[str]) -> str:
+    """Return the advice of the error for an unknown setting: the nearest name, if there is one."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else "the docstring lists the settings"
+
+
 def source_of(value: object) -> str:
     """Return a default as source code."""
     if isinstance(value, Enum):
@@ -124,10 +131,10 @@ class _Shown:
 
 
 def takes_settings(*kinds: type[attrs.AttrsInstance]) -> Callable[[Target], Target]:
-    """Show each setting in the signature and docstring of a class or method that takes ``**options``.
+    """Show each setting in the signature and docstring of a class or function that takes ``**options``.
 
-    The signature and docstring of a class are computed when they are read. Those of a method are computed at
-    once, because descriptors have no effect on the attributes of a function.
+    Those of a class are computed when they are read. Those of a function are computed at once, because
+    descriptors have no effect on its attributes.
     """
 
     def decorate(target: Target) -> Target:
@@ -151,6 +158,14 @@ def _shown(function: Callable[..., Any], kinds: tuple[type[attrs.AttrsInstance],
         yield from [setting for setting in settings_of(kind) if setting.name not in named]
 
 
+def _signature_of_class(
+    initializer: Callable[..., Any], kinds: tuple[type[attrs.AttrsInstance], ...]
+) -> inspect.Signature:
+    signature = _signature(initializer, kinds)
+    _, *parameters = signature.parameters.values()
+    return signature.replace(parameters=parameters, return_annotation=signature.empty)
+
+
 def _signature(
     function: Callable[..., Any], kinds: tuple[type[attrs.AttrsInstance], ...]
 ) -> inspect.Signature:
@@ -168,16 +183,10 @@ def _signature(
         )
         for one in _shown(function, kinds)
     ]
-    # The return type of a factory is a type variable, which says less than its docstring.
-    return signature.replace(parameters=[*own, *options], return_annotation=signature.empty)
-
-
-def _signature_of_class(
-    function: Callable[..., Any], kinds: tuple[type[attrs.AttrsInstance], ...]
-) -> inspect.Signature:
-    signature = _signature(function, kinds)
-    _, *parameters = signature.parameters.values()
-    return signature.replace(parameters=parameters)
+    returned = signature.return_annotation
+    if isinstance(returned, TypeVar):  # it says less than the docstring
+        returned = signature.empty
+    return signature.replace(parameters=[*own, *options], return_annotation=returned)
 
 
 def _docstring(text: str, function: Callable[..., Any], kinds: tuple[type[attrs.AttrsInstance], ...]) -> str:
