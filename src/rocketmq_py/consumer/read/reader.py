@@ -200,6 +200,8 @@ class Reader(Member):
         """Return all topics, sorted, except retry, dead-letter and system topics.
 
         With a namespace, only its topics are returned. Java: ``fetchAllTopicList``, which returns all topics.
+        It asks the name servers only. ``admin.topics.list`` also asks each broker for the settings of its
+        topics.
 
         Raises:
             NameServerError, BrokerError: a request failed. ClosedError: the reader is not open.
