@@ -70,6 +70,19 @@ def test_json_has_one_spelling_and_o_one_meaning() -> None:
         assert found in ([], [["-J", "--json"]]), name
 
 
+@pytest.mark.parametrize("spelling", [["-t", "--topic"], ["-G", "--group"]])
+def test_topics_and_groups_have_one_spelling(spelling: list[str]) -> None:
+    similar = {*spelling, "-g", "-T"}
+    found = {
+        name: parameter.opts
+        for name, command in commands()
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and similar & {*parameter.opts}
+    }
+    assert len(found) > 5
+    assert {name: opts for name, opts in found.items() if opts != spelling} == {}
+
+
 async def test_help_loads_only_the_command_line() -> None:
     # Modules that `import rocketmq_py` loads are excluded.
     program = (

@@ -9,7 +9,7 @@ import click
 
 from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.option_values import checked, parse_duration, parse_sizes
-from rocketmq_py.cli.options import group_option, topic_option
+from rocketmq_py.cli.options import join_option, required_topic_option
 from rocketmq_py.cli.tables import Column, OutputFormat, Table, output_option, print_result
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def bench() -> None:
 
 
 @bench.command()
-@topic_option
+@required_topic_option
 @count_option
 @duration_option
 @click.option(
@@ -89,8 +89,8 @@ def produce(
 
 
 @bench.command()
-@topic_option
-@group_option
+@required_topic_option
+@join_option
 @count_option
 @duration_option
 @output_option

@@ -17,12 +17,9 @@ import attrs
 import click
 
 from rocketmq_py.cli.clusters import Access, access_options
-from rocketmq_py.cli.completion import complete_groups, complete_topics
 from rocketmq_py.cli.console import complain, print_out
-from rocketmq_py.cli.option_values import checked
-from rocketmq_py.cli.options import group_argument
+from rocketmq_py.cli.options import group_argument, group_option, topic_option
 from rocketmq_py.cli.tables import json_option
-from rocketmq_py.names import check_group, check_topic
 
 if TYPE_CHECKING:
     from rocketmq_py.admin import Admin, GroupDescription
@@ -141,14 +138,8 @@ def check() -> None:
 
 
 @check.command()
-@click.option(
-    "-t", "--topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics,
-    help="Check the route to this topic, too.",
-)  # fmt: skip
-@click.option(
-    "-G", "--group", metavar="GROUP", callback=checked(check_group), shell_complete=complete_groups,
-    help="Check whether this consumer group may read the topic. It is not joined.",
-)  # fmt: skip
+@topic_option("Check the route to this topic, too.")
+@group_option("Check whether this consumer group may read the topic. It is not joined.")
 @click.option("--send", "sends", is_flag=True, help="Send a message to the topic.")
 @format_options
 @access_options
@@ -208,10 +199,7 @@ def step_metrics(steps: Iterable[Step]) -> str:
 @group_argument
 @click.option("--warn", metavar="N", type=click.IntRange(min=0), help="WARNING if the lag is N or more.")
 @click.option("--critical", metavar="N", type=click.IntRange(min=0), help="CRITICAL if the lag is N or more.")
-@click.option(
-    "--topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics,
-    help="Only this topic.  [default: all topics that the group consumes, and its retry topic]",
-)  # fmt: skip
+@topic_option("Only this topic.  [default: all topics that the group consumes, and its retry topic]")
 @format_options
 @access_options
 def lag(

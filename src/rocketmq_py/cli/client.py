@@ -11,6 +11,7 @@ from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.console import print_out
 from rocketmq_py.cli.group_tables import SUBSCRIPTIONS
 from rocketmq_py.cli.option_values import checked, not_empty
+from rocketmq_py.cli.options import group_option
 from rocketmq_py.cli.tables import (
     Column,
     Field,
@@ -22,7 +23,6 @@ from rocketmq_py.cli.tables import (
     print_result,
     watch_option,
 )
-from rocketmq_py.names import check_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,10 +70,7 @@ def client() -> None:
 
 
 @client.command("list")
-@click.option(
-    "-g", "--group", "group", metavar="GROUP", callback=checked(check_group),
-    help="Only clients of this producer or consumer group.",
-)  # fmt: skip
+@group_option("Only clients of this producer or consumer group.")
 @output_option
 @watch_option
 @access_options

@@ -9,7 +9,7 @@ import click
 
 from rocketmq_py.cli.admin_runner import confirm, partial_result, print_not_offered, run_admin
 from rocketmq_py.cli.clusters import Access, access_options
-from rocketmq_py.cli.completion import complete_groups, complete_topics
+from rocketmq_py.cli.completion import complete_groups
 from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.group_tables import group_tables, group_value
 from rocketmq_py.cli.option_values import POSITION_HELP, InputFile, checked, parse_position, read_offsets
@@ -21,6 +21,7 @@ from rocketmq_py.cli.options import (
     group_argument,
     if_not_exists_option,
     remove_attributes_option,
+    topic_option,
     yes_option,
 )
 from rocketmq_py.cli.tables import (
@@ -34,7 +35,7 @@ from rocketmq_py.cli.tables import (
     warn_of_unread_queues,
     watch_option,
 )
-from rocketmq_py.names import MAX_QUEUES, check_group, check_topic
+from rocketmq_py.names import MAX_QUEUES, check_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,10 +49,7 @@ if TYPE_CHECKING:
 RECONSUME_TIMES = click.IntRange(-1, MAX_QUEUES)
 RETRY_QUEUES = click.IntRange(0, MAX_QUEUES)
 Function = TypeVar("Function", bound=Callable[..., Any])
-only_topic_option: Final = click.option(
-    "--topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics,
-    help="Only this topic.  [default: all topics that the group consumes]",
-)  # fmt: skip
+only_topic_option: Final = topic_option("Only this topic.  [default: all topics that the group consumes]")
 
 GROUPS: Final = Listing(
     Field("group", "GROUP"),
@@ -96,10 +94,9 @@ def list_groups(access: Access, output: OutputFormat, system: bool) -> None:
 
 @consumer_group.command()
 @group_argument
-@click.option(
-    "--topic", "topics", metavar="TOPIC", multiple=True, callback=checked(check_topic),
-    shell_complete=complete_topics,
-    help="Only the lag in this topic. Repeatable. Some managed services need it for a group without members.",
+@topic_option(
+    "Only the lag in this topic. Repeatable. Some managed services need it for a group without members.",
+    name="topics", multiple=True,
 )  # fmt: skip
 @output_option
 @watch_option

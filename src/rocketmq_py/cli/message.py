@@ -9,7 +9,6 @@ import click
 
 from rocketmq_py.cli.admin_runner import run_admin
 from rocketmq_py.cli.clusters import Access, access_options
-from rocketmq_py.cli.completion import complete_topics
 from rocketmq_py.cli.console import Control, write_parts
 from rocketmq_py.cli.message_tables import (
     EVENTS,
@@ -19,7 +18,13 @@ from rocketmq_py.cli.message_tables import (
     messages_table,
 )
 from rocketmq_py.cli.option_values import checked, not_empty
-from rocketmq_py.cli.options import group_argument, since_option, topic_argument, until_option
+from rocketmq_py.cli.options import (
+    group_argument,
+    since_option,
+    topic_argument,
+    topic_option,
+    until_option,
+)
 from rocketmq_py.cli.tables import Column, OutputFormat, Table, output_option, print_result
 from rocketmq_py.names import TRACE_TOPIC, check_topic
 
@@ -32,10 +37,7 @@ if TYPE_CHECKING:
     from rocketmq_py.position import Position
 
 id_argument: Final = click.argument("message_id", metavar="ID", callback=checked(not_empty))
-topic_option: Final = click.option(
-    "-t", "--topic", "topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics,
-    help="The topic. Required with the id that the sender gave.",
-)  # fmt: skip
+of_topic_option: Final = topic_option("The topic. Required with the id that the sender gave.")
 
 
 @click.group
@@ -59,7 +61,7 @@ async def _get(admin: Admin, message_id: str, topic: str | None) -> ReceivedMess
 
 @message.command()
 @click.argument("message_id", metavar="ID", required=False)
-@topic_option
+@of_topic_option
 @click.option("--broker", metavar="NAME", help="Broker of the message, with --queue and --offset.")
 @click.option("--queue", metavar="N", type=click.IntRange(min=0), help="Queue of the message.")
 @click.option("--offset", metavar="N", type=click.IntRange(min=0), help="Offset in the queue.")
@@ -142,7 +144,7 @@ def find(
 
 @message.command()
 @id_argument
-@topic_option
+@of_topic_option
 @output_option
 @access_options
 def tracks(access: Access, output: OutputFormat, message_id: str, topic: str | None) -> None:
@@ -190,7 +192,7 @@ def trace(access: Access, output: OutputFormat, message_id: str, trace_topic: st
 @id_argument
 @group_argument
 @click.argument("client", metavar="CLIENT", callback=checked(not_empty))
-@topic_option
+@of_topic_option
 @output_option
 @access_options
 def consume(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -10,20 +11,53 @@ from rocketmq_py.cli.completion import complete_groups, complete_topics
 from rocketmq_py.cli.option_values import checked, not_empty, parse_property, parse_time_position
 from rocketmq_py.names import check_group, check_topic
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 topic_argument: Final = click.argument(
     "topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics
 )
 group_argument: Final = click.argument(
     "group", metavar="GROUP", callback=checked(check_group), shell_complete=complete_groups
 )
-topic_option: Final = click.option(
-    "-t", "topic", metavar="TOPIC", callback=checked(check_topic), required=True, help="The topic.",
-    shell_complete=complete_topics,
-)  # fmt: skip
-group_option: Final = click.option(
-    "-G", "group", metavar="GROUP", callback=checked(check_group), shell_complete=complete_groups,
-    help="Join this consumer group. Its members share the messages, and offsets are committed.",
-)  # fmt: skip
+
+
+def topic_option(
+    text: str,
+    *,
+    name: str = "topic",
+    check: Callable[[str], str] = check_topic,
+    required: bool = False,
+    multiple: bool = False,
+) -> Callable[[Function], Function]:
+    """Return a decorator that adds ``-t`` and ``--topic`` to a command.
+
+    Args:
+        text: the help of the option.
+        name: the parameter that receives the topic, or topics.
+        check: returns a valid value. It raises ValueError for others.
+        required: whether the command needs the option.
+        multiple: whether it may be repeated.
+    """
+    return click.option(
+        "-t", "--topic", name, metavar="TOPIC", callback=checked(check), shell_complete=complete_topics,
+        required=required, multiple=multiple, help=text,
+    )  # fmt: skip
+
+
+def group_option(
+    text: str, *, name: str = "group", required: bool = False, multiple: bool = False
+) -> Callable[[Function], Function]:
+    """Return a decorator that adds ``-G`` and ``--group`` to a command. See :func:`topic_option`."""
+    return click.option(
+        "-G", "--group", name, metavar="GROUP", callback=checked(check_group), shell_complete=complete_groups,
+        required=required, multiple=multiple, help=text,
+    )  # fmt: skip
+
+
+required_topic_option: Final = topic_option("The topic.", required=True)
+join_option: Final = group_option(
+    "Join this consumer group. Its members share the messages, and offsets are committed."
+)
 broker_option: Final = click.option(
     "--broker", "brokers", metavar="NAME", multiple=True, callback=checked(not_empty),
     help="Only on this broker. Repeatable.  [default: all brokers]",

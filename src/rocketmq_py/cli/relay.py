@@ -12,8 +12,7 @@ import click
 
 from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.console import complain, print_out
-from rocketmq_py.cli.option_values import checked
-from rocketmq_py.names import check_group, check_topic
+from rocketmq_py.cli.options import group_option, topic_option
 
 if TYPE_CHECKING:
     from rocketmq_py.message import MessageQueue
@@ -27,14 +26,9 @@ _required_store_option = click.option(
 
 @click.group(invoke_without_command=True)
 @access_options
-@click.option(
-    "-t", "--topic", "topic", metavar="TOPIC", callback=checked(check_topic), help="The buffer topic."
-)
+@topic_option("The buffer topic.")
 @click.option("--store", metavar="DIR", type=click.Path(file_okay=False), help="Folder of the store.")
-@click.option(
-    "-G", "group", metavar="GROUP", callback=checked(check_group),
-    help="Consumer group. Relays of a group share the buffer topic's queues.  [default: RELAY_TOPIC]",
-)  # fmt: skip
+@group_option("Consumer group. Relays of a group share the buffer topic's queues.  [default: RELAY_TOPIC]")
 @click.option(
     "--max-rate", metavar="N", type=click.FloatRange(min=0, min_open=True), default=10_000, show_default=True,
     help="Deliver at most N messages per second, overdue ones included.",
@@ -164,10 +158,7 @@ def _queue_name(queue: MessageQueue) -> str:
 
 @relay.command()
 @access_options
-@click.option(
-    "-t", "--topic", "topic", metavar="TOPIC", callback=checked(check_topic), required=True,
-    help="The buffer topic.",
-)  # fmt: skip
+@topic_option("The buffer topic.", required=True)
 @click.argument("message_ids", metavar="ID...", nargs=-1, required=True)
 def cancel(access: Access, topic: str, message_ids: tuple[str, ...]) -> None:
     """Cancel the delivery of messages. ID is a message id that `send -v` printed.

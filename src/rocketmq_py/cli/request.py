@@ -10,12 +10,10 @@ import attrs
 import click
 
 from rocketmq_py.cli.clusters import Access, access_options, access_options_without_key
-from rocketmq_py.cli.completion import complete_groups
 from rocketmq_py.cli.console import complain, write_parts
 from rocketmq_py.cli.message_formats import DEFAULT_FORMAT, Render, compile_format, json_line, unescaped
 from rocketmq_py.cli.option_values import checked, not_empty, parse_duration, parse_property
-from rocketmq_py.cli.options import raw_option, topic_option
-from rocketmq_py.names import check_group
+from rocketmq_py.cli.options import group_option, raw_option, required_topic_option
 
 if TYPE_CHECKING:
     from rocketmq_py.message import Message, ReceivedMessage
@@ -24,7 +22,7 @@ _GROUP = "CID_RMQ_SYS_REPLIER"
 
 
 @click.command
-@topic_option
+@required_topic_option
 @click.argument("body", type=click.UNPROCESSED)
 @click.option("--tags", metavar="TAG", default="", help="Tag of the request.")
 @click.option("-k", "--key", "keys", metavar="KEY", multiple=True, help="Key of the request. Repeatable.")
@@ -87,12 +85,9 @@ async def _send_request(access: Access, message: Message, timeout: float, render
 
 
 @click.command
-@topic_option
+@required_topic_option
 @click.argument("body", required=False, type=click.UNPROCESSED)
-@click.option(
-    "-G", "group", metavar="GROUP", callback=checked(check_group), required=True,
-    shell_complete=complete_groups, help="Consumer group. Its members share the requests.",
-)  # fmt: skip
+@group_option("Consumer group. Its members share the requests.", required=True)
 @click.option(
     "-x", "command", metavar="COMMAND", type=click.UNPROCESSED, callback=checked(not_empty),
     help="Shell command whose output is the reply. Its stdin is the body of the request.",

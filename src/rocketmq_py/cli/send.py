@@ -21,7 +21,7 @@ from rocketmq_py.cli.option_values import (
     parse_queue,
     read_file,
 )
-from rocketmq_py.cli.options import topic_option
+from rocketmq_py.cli.options import required_topic_option
 from rocketmq_py.names import check_topic
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @click.command
-@topic_option
+@required_topic_option
 @click.argument("body", required=False, type=click.UNPROCESSED)
 @click.option(
     "-f",

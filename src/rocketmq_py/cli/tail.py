@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketmq_py.cli.clusters import Access, access_options
-from rocketmq_py.cli.completion import complete_topics
 from rocketmq_py.cli.file_names import compile_name
 from rocketmq_py.cli.message_formats import DEFAULT_FORMAT, Render, compile_format, json_line, unescaped
 from rocketmq_py.cli.option_values import (
@@ -23,7 +22,7 @@ from rocketmq_py.cli.option_values import (
     parse_interval,
     parse_position_or_range,
 )
-from rocketmq_py.cli.options import group_option, raw_option, since_option, until_option
+from rocketmq_py.cli.options import join_option, raw_option, since_option, topic_option, until_option
 
 if TYPE_CHECKING:
     from rocketmq_py.message import ReceivedMessage
@@ -34,12 +33,11 @@ MAX_COMMANDS = 8
 
 
 @click.command
-@click.option(
-    "-t", "topics", metavar="TOPIC", callback=checked(check_topic_or_pattern), required=True, multiple=True,
-    shell_complete=complete_topics,
-    help="Topic, or pattern of topics such as 'order-*'. Repeatable.",
+@topic_option(
+    "Topic, or pattern of topics such as 'order-*'. Repeatable.",
+    name="topics", check=check_topic_or_pattern, required=True, multiple=True,
 )  # fmt: skip
-@group_option
+@join_option
 @click.option(
     "-o",
     "start",

@@ -11,9 +11,9 @@ import click
 
 from rocketmq_py.cli.admin_runner import failure_texts, print_not_offered, run_admin
 from rocketmq_py.cli.clusters import Access, access_options
-from rocketmq_py.cli.completion import complete_groups, complete_topics
 from rocketmq_py.cli.console import is_terminal
 from rocketmq_py.cli.option_values import checked, parse_interval
+from rocketmq_py.cli.options import group_option, topic_option
 from rocketmq_py.cli.tables import (
     WATCH_INTERVAL,
     Field,
@@ -24,7 +24,6 @@ from rocketmq_py.cli.tables import (
     output_option,
     print_result,
 )
-from rocketmq_py.names import check_group, check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,16 +58,10 @@ GROUPS: Final = Listing(
     "--rows", metavar="N", type=click.IntRange(min=1),
     help="Show at most N topics and N groups.  [default: as many as fit the terminal]",
 )  # fmt: skip
-@click.option(
-    "-t", "--topic", "topics", metavar="TOPIC", multiple=True, callback=checked(check_topic),
-    shell_complete=complete_topics,
-    help="Show only the topics and groups that are named. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "-G", "--group", "groups", metavar="GROUP", multiple=True, callback=checked(check_group),
-    shell_complete=complete_groups,
-    help="Show this group, with --topic only its lag in these topics. Repeatable.",
-)  # fmt: skip
+@topic_option("Show only the topics and groups that are named. Repeatable.", name="topics", multiple=True)
+@group_option(
+    "Show this group, with --topic only its lag in these topics. Repeatable.", name="groups", multiple=True
+)
 @output_option
 @access_options
 def top(
