@@ -99,10 +99,22 @@ async def test_every_way_of_consuming_is_encrypted(
 
 async def test_commands_are_encrypted(certified: Certified, unique: str) -> None:
     address = ("-n", certified.cluster.name_servers)
-    trusted = (*address, "--ca", str(certified.ca_file), "--cert", str(certified.own))
+    trusted = (*address, "--tls-ca", str(certified.ca_file), "--tls-cert", str(certified.own))
     for arguments, printed in (
         (("topic", "create", unique, "--queues", "1", *trusted), f"topic {unique}: created on "),
-        (("send", "-t", unique, "hello", "--ca", str(certified.ca_file), "--cert", str(certified.own)), ""),
+        (
+            (
+                "send",
+                "-t",
+                unique,
+                "hello",
+                "--tls-ca",
+                str(certified.ca_file),
+                "--tls-cert",
+                str(certified.own),
+            ),
+            "",
+        ),
         (("tail", "-t", unique, "-o", "earliest", "-c", "1", *trusted), "hello\n"),
         (("message", "find", unique, "no-such-key", *trusted), "STORED"),
         (("group", "list", *trusted), "GROUP"),
@@ -110,13 +122,13 @@ async def test_commands_are_encrypted(certified: Certified, unique: str) -> None
         ended = await run_cli(*arguments, env={"NAMESRV_ADDR": certified.cluster.name_servers})
         assert ended.code == 0, ended.err
         assert ended.out.decode().startswith(printed)
-    unknown = await run_cli("topic", "list", *address, "--ca", str(certified.ca_file))
+    unknown = await run_cli("topic", "list", *address, "--tls-ca", str(certified.ca_file))
     assert unknown.code == 1
     assert "client certificate" in unknown.err
-    untrusted = await run_cli("topic", "list", *address, "--tls", "--cert", str(certified.own))
+    untrusted = await run_cli("topic", "list", *address, "--tls", "--tls-cert", str(certified.own))
     assert untrusted.code == 1
     assert "no trusted authority signed its certificate" in untrusted.err
-    insecure = await run_cli("topic", "list", *address, "--insecure", "--cert", str(certified.own))
+    insecure = await run_cli("topic", "list", *address, "--insecure", "--tls-cert", str(certified.own))
     assert insecure.code == 0, insecure.err
 
 

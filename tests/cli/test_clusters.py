@@ -182,7 +182,7 @@ async def test_named_clusters_are_set_used_and_shown(guarded: str, env: dict[str
         ("current = 1", 'must contain current = "NAME"'),
         ("[clusters.a]\nname_server = 'x'", "has an unknown setting 'name_server'"),
         ("[clusters.a]\ntls = 'yes'", "tls of cluster 'a' must be true or false"),
-        ("[clusters.a]\nca = 1", "ca of cluster 'a' must be a string"),
+        ("[clusters.a]\ntls_ca_file = 1", "tls_ca_file of cluster 'a' must be a string"),
         ("clusters = 1", 'must contain current = "NAME"'),
         ("current = 'b'\n[clusters.a]\n", "has no cluster 'b'; it has a"),
     ],
@@ -236,18 +236,22 @@ def test_options_environment_and_configuration_set_all_of_the_access(tmp_path: P
     proxy = tmp_path / "proxy"
     proxy.write_text(f"{PROXY}\n")
     texts: dict[str, Any] = {
-        "access_key": "alice", "secret_key": f"@{secret}", "security_token": "a-token", "ca": str(file),
-        "cert": str(file), "key": str(file), "proxy": f"@{proxy}", "namespace": "tenant",
-        "namespace_v2": "rmq-cn-1",
+        "access_key": "alice", "secret_key": f"@{secret}", "security_token": "a-token",
+        "tls_ca_file": str(file), "tls_certificate_file": str(file), "tls_key_file": str(file),
+        "proxy": f"@{proxy}", "namespace": "tenant", "namespace_v2": "rmq-cn-1",
     }  # fmt: skip
+    names = {"tls_ca_file": "tls_ca", "tls_certificate_file": "tls_cert", "tls_key_file": "tls_key"}
+    options = {names.get(name, name): text for name, text in texts.items()}
     addresses, flags = "a:1;b:2", ("tls", "insecure")
     arguments: list[str] = []
     env = {"ROCKETMQ_CONFIG": str(tmp_path / "config.toml")}
     if source == "options":
         arguments = ["-n", addresses, *(f"--{flag}" for flag in flags)]
-        arguments += [word for name, text in texts.items() for word in (f"--{name.replace('_', '-')}", text)]
+        arguments += [
+            word for name, text in options.items() for word in (f"--{name.replace('_', '-')}", text)
+        ]
     elif source == "environment":
-        env |= {f"ROCKETMQ_{name.upper()}": text for name, text in texts.items()}
+        env |= {f"ROCKETMQ_{name.upper()}": text for name, text in options.items()}
         env |= {"NAMESRV_ADDR": addresses, **{f"ROCKETMQ_{flag.upper()}": "1" for flag in flags}}
     else:
         settings = [f"{name}={text}" for name, text in texts.items()]
@@ -338,6 +342,6 @@ def test_a_cluster_with_an_invalid_address_is_not_stored(tmp_path: Path, address
 def test_a_private_key_without_its_certificate_is_a_usage_error(env: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "a.pem"
     file.write_text("a private key")
-    ended = CliRunner().invoke(main, ["topic", "list", "--key", str(file)], env=env)
+    ended = CliRunner().invoke(main, ["topic", "list", "--tls-key", str(file)], env=env)
     assert (ended.exit_code, ended.stdout) == (2, "")
-    assert ended.stderr == "rocketmq-py: --cert is missing: a private key needs its certificate\n"
+    assert ended.stderr == "rocketmq-py: --tls-cert is missing: a private key needs its certificate\n"

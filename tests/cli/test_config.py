@@ -50,10 +50,10 @@ def mode(file: Path) -> int:
 @example(name='a.b"\n', value="\0\r\n\t\x85\u2028\\\"'")
 def test_every_name_and_value_reads_back(file: Path, name: str, value: str) -> None:
     file.unlink(missing_ok=True)
-    cluster_file.set_cluster(name, {"ca": value, "tls": True})
+    cluster_file.set_cluster(name, {"tls_ca_file": value, "tls": True})
     cluster_file.use_cluster(name)
     clusters = Clusters.load()
-    assert (clusters.current, clusters.by_name) == (name, {name: {"ca": value, "tls": True}})
+    assert (clusters.current, clusters.by_name) == (name, {name: {"tls_ca_file": value, "tls": True}})
 
 
 def test_set_keeps_comments_and_other_clusters(file: Path) -> None:
@@ -81,19 +81,19 @@ def test_set_keeps_comments_and_other_clusters(file: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "clusters.a.ca = 'x'\nclusters.b.ca = 'y'\n",
-        "clusters = {a = {ca = 'x'}, b = {ca = 'y'}}\n",
-        "[clusters.a]\nca = 'x'\n[other]\n[clusters.b]\nca = 'y'\n",
-        "[clusters]\na.ca = 'x'\r\nb = {ca = 'y'}\r\n",
+        "clusters.a.tls_ca_file = 'x'\nclusters.b.tls_ca_file = 'y'\n",
+        "clusters = {a = {tls_ca_file = 'x'}, b = {tls_ca_file = 'y'}}\n",
+        "[clusters.a]\ntls_ca_file = 'x'\n[other]\n[clusters.b]\ntls_ca_file = 'y'\n",
+        "[clusters]\na.tls_ca_file = 'x'\r\nb = {tls_ca_file = 'y'}\r\n",
     ],
 )
 def test_set_changes_a_file_of_any_form(file: Path, text: str) -> None:
     file.write_bytes(text.encode())
-    run_config("set", "a", "ca=z", "namespace=n")
-    run_config("set", "c", "ca=w")
+    run_config("set", "a", "tls_ca_file=z", "namespace=n")
+    run_config("set", "c", "tls_ca_file=w")
     run_config("use", "b")
     z, w = (str(Path(name).absolute()) for name in "zw")
-    expected = {"a": {"ca": z, "namespace": "n"}, "b": {"ca": "y"}, "c": {"ca": w}}
+    expected = {"a": {"tls_ca_file": z, "namespace": "n"}, "b": {"tls_ca_file": "y"}, "c": {"tls_ca_file": w}}
     assert content(file)["clusters"] == expected
     assert content(file)["current"] == "b"
 
@@ -103,7 +103,7 @@ def test_files_are_stored_with_absolute_paths(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "secret").write_text("hunter2")
-    names = ("ca", "cert", "key")
+    names = ("tls_ca_file", "tls_certificate_file", "tls_key_file")
     for name in names:
         (tmp_path / name).touch()
     run_config("set", "prod", *[f"{name}={name}" for name in names], "secret_key=@secret", "proxy=@./secret")
@@ -112,9 +112,9 @@ def test_files_are_stored_with_absolute_paths(
         "secret_key": f"@{tmp_path / 'secret'}",
         "proxy": f"@{tmp_path / 'secret'}",
     }
-    run_config("set", "prod", "ca=", "secret_key=secret", "proxy=socks5://h:1")
+    run_config("set", "prod", "tls_ca_file=", "secret_key=secret", "proxy=socks5://h:1")
     settings = content(file)["clusters"]["prod"]
-    assert "ca" not in settings
+    assert "tls_ca_file" not in settings
     assert (settings["secret_key"], settings["proxy"]) == ("secret", "socks5://h:1")
 
 
@@ -142,7 +142,7 @@ def test_set_makes_a_readable_file_private(file: Path) -> None:
 
 def test_a_lock_that_is_a_link_is_refused(file: Path, tmp_path: Path) -> None:
     file.with_name("config.toml.lock").symlink_to(tmp_path / "target")
-    ended = CliRunner().invoke(main, ["config", "set", "prod", "ca=x"])
+    ended = CliRunner().invoke(main, ["config", "set", "prod", "tls_ca_file=x"])
     assert (ended.exit_code, ended.stdout) == (1, "")
     (line,) = ended.stderr.splitlines()
     assert line.startswith(f"rocketmq-py: cannot lock {file}.lock: ")
@@ -178,17 +178,17 @@ def test_secrets_are_asked_for_before_the_lock_is_taken(file: Path, monkeypatch:
 
 
 def test_a_file_that_reads_back_differently_is_not_used(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_config("set", "prod", "ca=x")
+    run_config("set", "prod", "tls_ca_file=x")
     before = file.read_bytes()
-    monkeypatch.setattr("tomlkit.dumps", lambda _: "[clusters.prod]\nca = 'other'\n")
+    monkeypatch.setattr("tomlkit.dumps", lambda _: "[clusters.prod]\ntls_ca_file = 'other'\n")
     with pytest.raises(ClustersError, match="does not read back"):
-        cluster_file.set_cluster("prod", {"ca": "y"})
+        cluster_file.set_cluster("prod", {"tls_ca_file": "y"})
     assert file.read_bytes() == before
     assert {path.name for path in file.parent.iterdir()} == {"config.toml", "config.toml.lock"}
 
 
 def test_a_write_that_fails_leaves_everything_as_it_was(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_config("set", "prod", "ca=x")
+    run_config("set", "prod", "tls_ca_file=x")
     before = file.read_bytes()
 
     def fail(*_: object) -> None:
@@ -196,12 +196,12 @@ def test_a_write_that_fails_leaves_everything_as_it_was(file: Path, monkeypatch:
 
     monkeypatch.setattr("os.fsync", fail)
     with pytest.raises(ClustersError, match=r"cannot write .*: No space left on device"):
-        cluster_file.set_cluster("prod", {"ca": "y"})
+        cluster_file.set_cluster("prod", {"tls_ca_file": "y"})
     assert file.read_bytes() == before
     assert {path.name for path in file.parent.iterdir()} == {"config.toml", "config.toml.lock"}
 
 
-@pytest.mark.parametrize("arguments", [("prod", "ca=\udcff"), ("\udcff", "ca=x")])
+@pytest.mark.parametrize("arguments", [("prod", "tls_ca_file=\udcff"), ("\udcff", "tls_ca_file=x")])
 def test_an_argument_that_is_not_utf_8_writes_nothing(
     invoke: Invoke, file: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, str]
 ) -> None:

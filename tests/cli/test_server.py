@@ -62,7 +62,7 @@ async def test_server_options_for_topics_access_tls_and_logging(start_cli: Start
     process = await start_cli(
         *("server", "--namesrv-port", "0", "--port", "0", "-t", "Orders:3", "-t", "Others"),
         *("--access-key", "me", "--secret-key", f"@{tmp_path / 'secret'}"),
-        *("--cert", str(tmp_path / "own.pem"), "--log-requests"),
+        *("--tls-cert", str(tmp_path / "own.pem"), "--log-requests"),
     )
     line = (await process.stdout.receive_some()).decode()
     found = re.search(r"name server (\S+),", line)
@@ -92,7 +92,7 @@ async def test_server_options_for_topics_access_tls_and_logging(start_cli: Start
         (["-t", "T:FIFO:4"], "is not NAME, NAME:QUEUES, NAME:TYPE or NAME:QUEUES:TYPE"),
         (["--profile", "other"], "'other' is not one of 'alibaba-4', "),
         (["--access-key", "me"], "--access-key and --secret-key belong together"),
-        (["--key", __file__], "--key needs --cert"),
+        (["--tls-key", __file__], "--tls-key needs --tls-cert"),
     ],
 )
 def test_usage_errors(arguments: list[str], error: str) -> None:
@@ -124,7 +124,7 @@ def test_the_names_of_profiles_are_those_of_the_broker() -> None:
 
 async def test_an_invalid_certificate_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "own.pem").write_text("none")
-    arguments = ("server", "--namesrv-port", "0", "--port", "0", "--cert", str(tmp_path / "own.pem"))
+    arguments = ("server", "--namesrv-port", "0", "--port", "0", "--tls-cert", str(tmp_path / "own.pem"))
     ended = await run_cli(*arguments)
     assert (ended.code, ended.out) == (1, b"")
     (line,) = ended.err.splitlines()

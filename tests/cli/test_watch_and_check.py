@@ -179,7 +179,7 @@ def test_check_health_is_critical_without_a_name_server(
             ["check", "--warn", "5", "lag", "g"],
             "check COMMAND --warn …",
         ),
-        (["check", "health", "--ca", "missing.pem"], "does not exist"),
+        (["check", "health", "--tls-ca", "missing.pem"], "does not exist"),
     ],
 )
 def test_usage_errors_of_checks_exit_with_3(invoke: Invoke, arguments: list[str], error: str) -> None:
@@ -201,7 +201,7 @@ def test_a_check_that_cannot_run_is_unknown(
 ) -> None:
     ca = tmp_path / "ca.pem"
     ca.write_text("no certificate")
-    for option in (["--proxy", "foo"], ["--ca", str(ca)]):
+    for option in (["--proxy", "foo"], ["--tls-ca", str(ca)]):
         check = ["check", *command, "-n", threaded_broker, *option]
         ended = invoke(*check)
         assert (ended.code, ended.err) == (3, "")

@@ -39,9 +39,9 @@ class Access:
         secret_key: the secret key that signs requests.
         security_token: the token of temporary credentials.
         tls: whether to use TLS.
-        ca: a PEM file of the certificate authorities to trust.
-        cert: a PEM file of the client's certificate.
-        key: a PEM file of the certificate's private key.
+        tls_ca_file: a PEM file of the certificate authorities to trust.
+        tls_certificate_file: a PEM file of the client's certificate.
+        tls_key_file: a PEM file of the certificate's private key.
         insecure: whether to use TLS without verifying the server's certificate.
         proxy: the URL of a SOCKS5 proxy. It may contain a password.
         namespace: the namespace of topics and groups. None takes it from the address, if that contains one.
@@ -55,9 +55,9 @@ class Access:
     secret_key: str | None = attrs.field(default=None, repr=False)
     security_token: str | None = attrs.field(default=None, repr=False)
     tls: bool = False
-    ca: File | None = None
-    cert: File | None = None
-    key: File | None = None
+    tls_ca_file: File | None = None
+    tls_certificate_file: File | None = None
+    tls_key_file: File | None = None
     insecure: bool = False
     proxy: str | None = attrs.field(default=None, repr=False)
     namespace: str | None = None
@@ -73,11 +73,11 @@ class Access:
         options = ClientOptions()
         if self.access_key and self.secret_key:
             options["credentials"] = Credentials(self.access_key, self.secret_key, self.security_token)
-        if self.tls or self.ca or self.cert or self.insecure:
+        if self.tls or self.tls_ca_file or self.tls_certificate_file or self.insecure:
             options["tls"] = TLS(
-                ca_file=self.ca,
-                certificate_file=self.cert,
-                key_file=self.key,
+                ca_file=self.tls_ca_file,
+                certificate_file=self.tls_certificate_file,
+                key_file=self.tls_key_file,
                 verify=not self.insecure,
             )
         if self.proxy:
@@ -206,8 +206,8 @@ def _check(path: Path, name: str, settings: object) -> None:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_PARAMETERS = {field.name: field.name for field in attrs.fields(Access)} | {"key": "private_key"}
-"""The parameters of a command by the attributes of :class:`Access` that they set."""
+_PARAMETERS = tuple(field.name for field in attrs.fields(Access))
+"""The parameters of a command that set the attributes of :class:`Access` with these names."""
 _FILE = click.Path(exists=True, dir_okay=False)
 _OPTIONS = (
     click.option(
@@ -238,12 +238,16 @@ _OPTIONS = (
         "--tls", is_flag=True, default=None, envvar="ROCKETMQ_TLS", show_envvar=True, help="Use TLS."
     ),
     click.option(
-        "--ca", metavar="FILE", type=_FILE, envvar="ROCKETMQ_CA", show_envvar=True,
+        "--tls-ca", "tls_ca_file", metavar="FILE", type=_FILE, envvar="ROCKETMQ_TLS_CA", show_envvar=True,
         help="Certificate authorities to trust instead of the system's. Implies --tls.",
     ),
     click.option(
-        "--cert", metavar="FILE", type=_FILE, envvar="ROCKETMQ_CERT", show_envvar=True,
-        help="Client certificate. Implies --tls.",
+        "--tls-cert", "tls_certificate_file", metavar="FILE", type=_FILE, envvar="ROCKETMQ_TLS_CERT",
+        show_envvar=True, help="Client certificate. Implies --tls.",
+    ),
+    click.option(
+        "--tls-key", "tls_key_file", metavar="FILE", type=_FILE, envvar="ROCKETMQ_TLS_KEY", show_envvar=True,
+        help="Private key of the certificate, if it is in a separate file.",
     ),
     click.option(
         "--insecure", is_flag=True, default=None, envvar="ROCKETMQ_INSECURE", show_envvar=True,
@@ -267,15 +271,21 @@ _OPTIONS = (
 
 def access_options(function: Function) -> Function:
     """Add the access options to a command. It receives them as ``access``."""
-    return _with_options(function, "--key", "--tls-key")
 
+    @functools.wraps(function)
+    def command(*args: Any, **options: Any) -> Any:
+        access = access_of(click.get_current_context())
+        others = {
+            name: value
+            for name, value in options.items()
+            if name != "cluster_name" and name not in _PARAMETERS
+        }
+        return function(*args, access=access, **others)
 
-def access_options_without_key(function: Function) -> Function:
-    """Add the access options to a command whose ``--key`` is a message's key.
-
-    The option for the private key is ``--tls-key`` only.
-    """
-    return _with_options(function, "--tls-key")
+    wrapped: Any = command
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]
 
 
 def access_of(context: click.Context) -> Access:
@@ -286,22 +296,18 @@ def access_of(context: click.Context) -> Access:
 
     Raises click.UsageError if they are invalid.
     """
-    given = {
-        name: context.params[param]
-        for name, param in _PARAMETERS.items()
-        if context.params.get(param) is not None
-    }
+    given = {name: value for name in _PARAMETERS if (value := context.params.get(name)) is not None}
     settings = _settings_of(context.params.get("cluster_name"), or_default="name_servers" not in given)
     if context.get_parameter_source("cluster_name") is ParameterSource.COMMANDLINE:
         for name in settings.keys() & given.keys():
-            if context.get_parameter_source(_PARAMETERS[name]) is ParameterSource.ENVIRONMENT:
+            if context.get_parameter_source(name) is ParameterSource.ENVIRONMENT:
                 del given[name]
     access = Access(**{**settings, **given})
     if bool(access.access_key) != bool(access.secret_key):
         missing = "--secret-key" if access.access_key else "--access-key"
         raise click.UsageError(f"{missing} is missing: access and secret key belong together")
-    if access.key and not access.cert:
-        raise click.UsageError("--cert is missing: a private key needs its certificate")
+    if access.tls_key_file and not access.tls_certificate_file:
+        raise click.UsageError("--tls-cert is missing: a private key needs its certificate")
     return access
 
 
@@ -319,24 +325,3 @@ def _settings_of(cluster_name: str | None, *, or_default: bool) -> dict[str, Any
         except ValueError as error:
             raise click.UsageError(f"cluster {name}: {error}") from None
     return settings
-
-
-def _with_options(function: Function, *key_names: str) -> Function:
-    @functools.wraps(function)
-    def command(*args: Any, **options: Any) -> Any:
-        access = access_of(click.get_current_context())
-        others = {
-            name: value
-            for name, value in options.items()
-            if name != "cluster_name" and name not in _PARAMETERS.values()
-        }
-        return function(*args, access=access, **others)
-
-    wrapped: Any = command
-    key_option = click.option(
-        *key_names, "private_key", metavar="FILE", type=_FILE, envvar="ROCKETMQ_KEY", show_envvar=True,
-        help="Private key of the certificate, if it is in a separate file.",
-    )  # fmt: skip
-    for option in (key_option, *reversed(_OPTIONS)):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[no-any-return]

@@ -67,8 +67,9 @@ def set_settings(name: str, settings: tuple[tuple[str, str], ...]) -> None:
     """Set SETTING=VALUE of CLUSTER, which is created if it does not exist. An empty VALUE removes a setting.
 
     \b
-    Settings:  name_servers access_key secret_key security_token tls ca cert key
-               insecure proxy namespace namespace_v2 start_deliver_time
+    Settings:  name_servers access_key secret_key security_token
+               tls tls_ca_file tls_certificate_file tls_key_file insecure
+               proxy namespace namespace_v2 start_deliver_time
     secret_key, security_token and proxy may be @FILE, and - prompts for them.
     In the file, namespace = "" uses none, even if the address contains one.
     Relative names of files are stored as absolute ones.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from rocketmq_py.cli.clusters import Access, access_options, access_options_without_key
+from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.console import complain, write_parts
 from rocketmq_py.cli.message_formats import DEFAULT_FORMAT, Render, compile_format, json_line, unescaped
 from rocketmq_py.cli.option_values import checked, not_empty, parse_duration, parse_property
@@ -40,7 +40,7 @@ _GROUP = "CID_RMQ_SYS_REPLIER"
 )  # fmt: skip
 @click.option("-J", "--json", "as_json", is_flag=True, help="Print the reply as a line of JSON.")
 @raw_option
-@access_options_without_key
+@access_options
 def request(
     access: Access,
     topic: str,

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from rocketmq_py.cli.clusters import Access, access_options_without_key
+from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.option_values import (
     InputFile,
     checked,
@@ -142,7 +142,7 @@ if TYPE_CHECKING:
     help="Do not wait for the broker's answer. Fast, but lost messages are not noticed.",
 )
 @click.option("-v", "verbose", is_flag=True, help="Print a line per message instead of a summary.")
-@access_options_without_key
+@access_options
 def send(
     access: Access,
     topic: str,

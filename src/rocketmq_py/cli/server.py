@@ -86,11 +86,11 @@ def server_options(*, hidden: bool = False) -> Callable[[Function], Function]:
             help="Its secret key. Prefer @FILE: command lines are visible to other users.",
         ),
         click.option(
-            "--cert", metavar="FILE", type=_FILE, hidden=hidden,
+            "--tls-cert", "tls_certificate_file", metavar="FILE", type=_FILE, hidden=hidden,
             help="Use TLS with this certificate (PEM).",
         ),
         click.option(
-            "--key", "private_key", metavar="FILE", type=_FILE, hidden=hidden,
+            "--tls-key", "tls_key_file", metavar="FILE", type=_FILE, hidden=hidden,
             help="Private key of the certificate, if it is in a separate file.",
         ),
         click.option(
@@ -129,8 +129,9 @@ def serve(
     access_keys = {access_key: secret_key} if access_key is not None and secret_key is not None else {}
     if not access_keys and (access_key or secret_key):
         raise click.UsageError("--access-key and --secret-key belong together")
-    if options["private_key"] is not None and options["cert"] is None:
-        raise click.UsageError("--key needs --cert")
+    certificate_file, key_file = options["tls_certificate_file"], options["tls_key_file"]
+    if key_file is not None and certificate_file is None:
+        raise click.UsageError("--tls-key needs --tls-cert")
 
     from rocketmq_py.broker import EmbeddedBroker
     from rocketmq_py.cli.runner import run
@@ -145,7 +146,7 @@ def serve(
             auto_create_topic_enable=not options["no_auto_create"],
             access_keys=access_keys,
             profile=options["profile"],
-            tls=None if options["cert"] is None else _tls_context(options["cert"], options["private_key"]),
+            tls=None if certificate_file is None else _tls_context(certificate_file, key_file),
             on_request=_print_request if options["log_requests"] else None,
         )
 
@@ -201,14 +202,14 @@ def _needed_options(config: BrokerConfig) -> str:
     return f"{profile.service}; options of clients: {shlex.join(options)}"
 
 
-def _tls_context(cert: str, private_key: str | None) -> ssl.SSLContext:
+def _tls_context(certificate_file: str, key_file: str | None) -> ssl.SSLContext:
     import ssl
 
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(cert, private_key)
+        context.load_cert_chain(certificate_file, key_file)
     except OSError as error:  # SSLError is a subclass
-        files = cert if private_key is None else f"{cert} with {private_key}"
+        files = certificate_file if key_file is None else f"{certificate_file} with {key_file}"
         raise ConfigurationError(f"{files} is not a certificate with its private key: {error}") from error
     return context
 

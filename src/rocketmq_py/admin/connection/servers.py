@@ -114,7 +114,9 @@ class ServerSteps:
             except TLSError as error:
                 if await self._answers(address, tls=None):
                     text = f"{address} expects no TLS, and it is on"
-                    raise StepFailedError(text, "Leave out --tls, --insecure, --ca and --cert") from None
+                    raise StepFailedError(
+                        text, "Leave out --tls, --insecure, --tls-ca and --tls-cert"
+                    ) from None
                 advice = "If no authority has signed the certificate of the service, pass --insecure"
                 raise StepFailedError(str(error), advice) from None
         return "the certificate is valid" if tls.verify else "the certificate is not verified"
