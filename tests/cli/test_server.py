@@ -169,11 +169,3 @@ async def test_server_ends_if_it_cannot_print_its_addresses() -> None:
     assert ended.stderr == (
         b"rocketmq-py: cannot write the addresses of the broker: No space left on device\n"
     )
-
-
-async def test_the_deprecated_command_starts_the_server_with_a_warning(start_cli: StartCli) -> None:
-    process = await start_cli("broker", "--namesrv-port", "0", "--port", "0")
-    assert (await process.stdout.receive_some()).startswith(b"ready: name server 127.0.0.1:")
-    assert b"`rocketmq-py server`" in await process.stderr.receive_some()
-    process.send_signal(signal.SIGTERM)
-    assert await process.wait() == 0

@@ -49,7 +49,6 @@ ARGUMENTS = {
     "acl user delete": "bob --yes",
     "bench consume": "-t {topic} -c 1",
     "bench produce": "-t {topic} -c 2",
-    "broker": "--namesrv-port 0 --port 0",
     "broker config": "{broker} brokerPermission=6 --yes",
     "broker describe": "{broker}",
     "check connection": "--topic {topic}",
@@ -82,13 +81,12 @@ ARGUMENTS = {
     "topic delete": "Old --yes",
 }
 """The arguments of commands that need more than a value for each of their required parameters."""
-ENDLESS = {"broker", "relay", "reply", "server"}
+ENDLESS = {"relay", "reply", "server"}
 """Commands that run until a signal. They get SIGINT after their first line."""
 WITHOUT_NAMES = {
     *(
         "bench consume",
         "bench produce",
-        "broker",
         "broker config",
         "check connection",
         "check health",
@@ -102,7 +100,6 @@ WITHOUT_NAMES = {
 """Commands whose output contains no name from the cluster of this test."""
 WITHOUT_REMARKS = {
     *(
-        "broker",
         "completion",
         "config list",
         "config set",

@@ -56,7 +56,7 @@ def broker_address() -> Iterator[str]:
     if address := os.environ.get("ROCKETMQ_NAMESRV"):
         yield address
         return
-    command = [*COMMAND, "broker", "--namesrv-port", "0", "--port", "0"]
+    command = [*COMMAND, "server", "--namesrv-port", "0", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
         try:
             assert process.stdout is not None

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from rocketmq_py.cli.admin_runner import confirm, run_admin
 from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.config import HIDDEN
-from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.option_values import checked, not_empty, parse_property
 from rocketmq_py.cli.options import yes_option
-from rocketmq_py.cli.server import serve, server_options
 from rocketmq_py.cli.tables import (
     Column,
     Field,
@@ -55,19 +53,12 @@ BROKERS: Final = Listing(
 )
 
 
-@click.group(invoke_without_command=True)
-@server_options(hidden=True)
-def broker(**options: Any) -> None:
+@click.group
+def broker() -> None:
     """List and describe brokers, show and change their settings.
 
     BROKER is the name of a broker, which means its master, or an address.
     """
-    if click.get_current_context().invoked_subcommand is None:
-        complain(
-            "`rocketmq-py broker` without a command is deprecated and will be removed; start the embedded "
-            "broker with `rocketmq-py server`"
-        )
-        serve(**options)
 
 
 @broker.command("list")

@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,7 +28,6 @@ PROFILE_NAMES = (
     "alibaba-4", "alibaba-5", "alibaba-5-serverless", "tencent-4", "huawei", "volcengine",
 )  # fmt: skip
 """The names of the profiles, repeated here so that ``--help`` does not import the broker."""
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _parse_topics(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -44,83 +43,63 @@ def _parse_topics(_: click.Context, __: click.Parameter, values: tuple[str, ...]
     return values
 
 
-def server_options(*, hidden: bool = False) -> Callable[[Function], Function]:
-    """Return a decorator that adds the options of the embedded broker to a command."""
-    options = (
-        click.option(
-            "--host", metavar="H", callback=checked(not_empty), default="127.0.0.1", show_default=True,
-            hidden=hidden, help="Address to listen on.",
-        ),
-        click.option(
-            "--namesrv-port", metavar="PORT", type=_PORT, default=9876, show_default=True,
-            hidden=hidden, help="Port of the name server. 0 for any free port.",
-        ),
-        click.option(
-            "--port", metavar="PORT", type=_PORT, default=10911, show_default=True,
-            hidden=hidden, help="Port of the broker. 0 for any free port.",
-        ),
-        click.option(
-            "--advertise", metavar="IP", callback=checked(not_empty), hidden=hidden,
-            help="Broker address for clients, if it is not H. Required with --host 0.0.0.0.",
-        ),
-        click.option(
-            "-t", "--topic", "topics", metavar="TOPIC[:QUEUES][:TYPE]", multiple=True, callback=_parse_topics,
-            hidden=hidden,
-            help="Create a topic with 4 queues, or QUEUES, for messages of a type such as FIFO. Repeatable.",
-        ),
-        click.option(
-            "--profile", metavar="NAME", type=click.Choice(PROFILE_NAMES), hidden=hidden,
-            help="Imitate a managed service: " + ", ".join(PROFILE_NAMES) + ".",
-        ),
-        click.option(
-            "--no-auto-create", is_flag=True, hidden=hidden,
-            help="Refuse messages to topics that do not exist, instead of creating them.",
-        ),
-        click.option(
-            "--access-key", metavar="KEY", callback=checked(not_empty), envvar="ROCKETMQ_ACCESS_KEY",
-            show_envvar=True, hidden=hidden, help="Accept only requests signed with this access key.",
-        ),
-        click.option(
-            "--secret-key", metavar="SECRET", callback=checked(read_secret), envvar="ROCKETMQ_SECRET_KEY",
-            show_envvar=True, hidden=hidden,
-            help="Its secret key. Prefer @FILE: command lines are visible to other users.",
-        ),
-        click.option(
-            "--tls-cert", "tls_certificate_file", metavar="FILE", type=_FILE, hidden=hidden,
-            help="Use TLS with this certificate (PEM).",
-        ),
-        click.option(
-            "--tls-key", "tls_key_file", metavar="FILE", type=_FILE, hidden=hidden,
-            help="Private key of the certificate, if it is in a separate file.",
-        ),
-        click.option(
-            "--log-requests", is_flag=True, hidden=hidden, help="Print a line per request to stderr.",
-        ),
-    )  # fmt: skip
-
-    def decorate(function: Function) -> Function:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
 @click.command
-@server_options()
-def server(**options: Any) -> None:
+@click.option(
+    "--host", metavar="H", callback=checked(not_empty), default="127.0.0.1", show_default=True,
+    help="Address to listen on.",
+)  # fmt: skip
+@click.option(
+    "--namesrv-port", metavar="PORT", type=_PORT, default=9876, show_default=True,
+    help="Port of the name server. 0 for any free port.",
+)  # fmt: skip
+@click.option(
+    "--port", metavar="PORT", type=_PORT, default=10911, show_default=True,
+    help="Port of the broker. 0 for any free port.",
+)  # fmt: skip
+@click.option(
+    "--advertise", metavar="IP", callback=checked(not_empty),
+    help="Broker address for clients, if it is not H. Required with --host 0.0.0.0.",
+)  # fmt: skip
+@click.option(
+    "-t", "--topic", "topics", metavar="TOPIC[:QUEUES][:TYPE]", multiple=True, callback=_parse_topics,
+    help="Create a topic with 4 queues, or QUEUES, for messages of a type such as FIFO. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--profile", metavar="NAME", type=click.Choice(PROFILE_NAMES),
+    help="Imitate a managed service: " + ", ".join(PROFILE_NAMES) + ".",
+)  # fmt: skip
+@click.option(
+    "--no-auto-create", is_flag=True,
+    help="Refuse messages to topics that do not exist, instead of creating them.",
+)  # fmt: skip
+@click.option(
+    "--access-key", metavar="KEY", callback=checked(not_empty), envvar="ROCKETMQ_ACCESS_KEY",
+    show_envvar=True, help="Accept only requests signed with this access key.",
+)  # fmt: skip
+@click.option(
+    "--secret-key", metavar="SECRET", callback=checked(read_secret), envvar="ROCKETMQ_SECRET_KEY",
+    show_envvar=True,
+    help="Its secret key. Prefer @FILE: command lines are visible to other users.",
+)  # fmt: skip
+@click.option(
+    "--tls-cert", "tls_certificate_file", metavar="FILE", type=_FILE,
+    help="Use TLS with this certificate (PEM).",
+)  # fmt: skip
+@click.option(
+    "--tls-key", "tls_key_file", metavar="FILE", type=_FILE,
+    help="Private key of the certificate, if it is in a separate file.",
+)  # fmt: skip
+@click.option(
+    "--log-requests", is_flag=True, help="Print a line per request to stderr.",
+)  # fmt: skip
+def server(
+    *, host: str, advertise: str | None, access_key: str | None, secret_key: str | None, **options: Any
+) -> None:
     """Run an embedded name server and broker in memory, for tests and experiments.
 
     When ready it prints one line with both addresses. Ctrl-C or SIGTERM ends it with exit code 0. All
     messages are lost then.
     """
-    serve(**options)
-
-
-def serve(
-    *, host: str, advertise: str | None, access_key: str | None, secret_key: str | None, **options: Any
-) -> None:
-    """Run the embedded broker until a signal ends it."""
     if _is_unspecified(advertise or host):
         raise click.UsageError(
             f"{advertise or host} means all addresses of this machine; --advertise must name the one that "
