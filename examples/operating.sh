@@ -83,7 +83,7 @@ if rocketmq-py broker list --json | has '"version": "5'; then
     say "Fault: the application is denied access. Repair: its permissions"
     rocketmq-py acl deny "$SHOP" Topic:Orders Pub
     refused rocketmq-py send -C shop -t Orders "denied"
-    rocketmq-py acl remove "$SHOP" Topic:Orders --yes
+    rocketmq-py acl delete "$SHOP" Topic:Orders --yes
     rocketmq-py acl allow "$SHOP" Topic:Orders Pub Sub Get
     rocketmq-py send -C shop -t Orders "allowed again"
     rocketmq-py tail -C shop -t Orders -G billing -c 1

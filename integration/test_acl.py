@@ -501,7 +501,7 @@ async def test_commands_manage_users_and_permissions(guarded: Cluster, topic: st
     assert (await run(guarded, *send, credentials=carol)).code == 1
     (rule,) = await asked(guarded, "acl", "list", "--user", "carol")
     assert (rule["is_allowed"], rule["actions"]) == (False, ["Pub"])
-    await asked(guarded, "acl", "remove", "carol", f"Topic:{topic}", "--yes")
+    await asked(guarded, "acl", "delete", "carol", f"Topic:{topic}", "--yes")
     assert await asked(guarded, "acl", "list", "--user", "carol") == []
     await asked(guarded, *acl, "alter", "carol", "--disable", "--super")
     (user,) = await asked(guarded, *acl, "list", "carol")

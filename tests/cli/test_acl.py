@@ -16,7 +16,7 @@ from tests.cli.conftest import Invoke, RunInThread
     [
         (["acl", "allow", "alice", "Topic:T"], "Missing argument"),
         (["acl", "allow", "alice", "Topic:T", "paint"], "'paint' is not one of"),
-        (["acl", "remove", "alice"], "confirm with --yes"),
+        (["acl", "delete", "alice"], "confirm with --yes"),
         (["acl", "user", "create", "alice"], "give --password"),
         (["acl", "user", "create", "alice", "--password", "@/no/such/file"], "cannot read /no/such/file"),
         (["acl", "user", "alter", "alice"], "nothing to change"),

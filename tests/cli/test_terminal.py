@@ -43,7 +43,7 @@ PROGRESS = re.compile(rb"\r(?=[^\r\n]*\r)")
 """The start of a progress line. Another carriage return follows, which rewrites or removes the line."""
 
 ARGUMENTS = {
-    "acl remove": "bob --yes",
+    "acl delete": "bob --yes",
     "acl user alter": "{user} --disable",
     "acl user create": "carol --password secret",
     "acl user delete": "bob --yes",

@@ -138,17 +138,17 @@ _add_command("allow", f"Allow {_REPLACES}", is_allowed=True)
 _add_command("deny", f"Deny {_REPLACES}", is_allowed=False)
 
 
-@acl.command()
+@acl.command("delete")
 @user_argument
 @click.argument("resource", metavar="[RESOURCE]", required=False)
 @yes_option
 @output_option
 @access_options
-def remove(access: Access, output: OutputFormat, user: str, resource: str | None, yes: bool) -> None:
-    """Remove the rules of a user: all of them, or those for RESOURCE."""
+def delete_rules(access: Access, output: OutputFormat, user: str, resource: str | None, yes: bool) -> None:
+    """Delete the rules of a user: all of them, or those for RESOURCE."""
     rules = f"the rules for {resource}" if resource else "all rules"
-    confirm(f"Remove {rules} of user {user}", yes=yes)
-    _change(access, output, user, f"{rules} removed", lambda admin: admin.access.delete_rules(user, resource))
+    confirm(f"Delete {rules} of user {user}", yes=yes)
+    _change(access, output, user, f"{rules} deleted", lambda admin: admin.access.delete_rules(user, resource))
 
 
 @acl.command()
