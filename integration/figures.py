@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 from integration.scene import COUNT, FAILING, LAGGING, MIXED, SENDERS, TOPIC, Scene
 from rocketmq_py import Admin
-from rocketmq_py.admin import GroupDescription, Permission, TraceKind
+from rocketmq_py.admin import GroupDescription, TraceKind
+from rocketmq_py.admin.topic_values import permission_of_bits
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import TopicRoute
 
@@ -88,7 +89,7 @@ def of_route(output: str) -> dict[str, list[Any]]:
             addresses[one.broker_name],
             one.read_queue_nums,
             one.write_queue_nums,
-            Permission.of_bits(one.perm),
+            permission_of_bits(one.perm),
         ]
         for one in route.queue_datas
     }

@@ -30,7 +30,7 @@ from rocketmq_py.client import core_of
 from rocketmq_py.client.routes import Route
 from rocketmq_py.errors import RequestTimeoutError
 from rocketmq_py.producer import ProducerOptions
-from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
+from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults, unavailable_for
 from rocketmq_py.producer.queue_choice import FaultAwareRoundRobin
 from rocketmq_py.producer.send import Send
 from tests.behaviours.conftest import create_topic
@@ -121,7 +121,7 @@ class Learning:
             if event.kind == "lost" and policy.detect:
                 lost.add(event.broker)
             if event.kind != "reached":
-                end = event.time + policy.unavailable_for(event.latency)
+                end = event.time + unavailable_for(policy, event.latency)
                 until[event.broker] = end if policy.latest_decides else max(end, until[event.broker])
         return wrong
 

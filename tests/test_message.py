@@ -283,5 +283,5 @@ def test_a_message_with_nothing_but_a_body_is_equal_to_one_with_all_defaults_giv
     given = Message("T", b"x", "", "", {}, flag=0, delay_level=0, delay=0.0, deliver_at_ms=0, sharding_key="")
     assert bare == given == pickle.loads(pickle.dumps(bare)) == copy.copy(bare)
     assert attrs.asdict(bare) == attrs.asdict(given)
-    assert not attrs.evolve(bare, tags="A").is_bare
-    assert not given.is_bare
+    assert not attrs.evolve(bare, tags="A")._is_bare
+    assert not given._is_bare

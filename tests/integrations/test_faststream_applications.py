@@ -36,6 +36,7 @@ from rocketmq_py.integrations.faststream import (
 )
 from rocketmq_py.integrations.faststream.messages import Delivery
 from rocketmq_py.remoting import TLS
+from rocketmq_py.remoting.tls import ssl_context
 from rocketmq_py.testing import TestBroker, run_broker
 from tests.blocking.conftest import ENVIRONMENT, run_program
 from tests.integrations.test_faststream import PATIENCE, Received, asyncio_test, broker_of, running
@@ -511,7 +512,7 @@ def test_security() -> None:
     with pytest.raises(SetupError, match="SASLScram256 is not supported"):
         RocketMQBroker(security=SASLScram256("name", "key"))
     with pytest.raises(SetupError, match="pass RocketMQBroker"):
-        RocketMQBroker(security=BaseSecurity(ssl_context=TLS().context()))
+        RocketMQBroker(security=BaseSecurity(ssl_context=ssl_context(TLS())))
 
 
 def test_the_extra_is_named_where_it_is_missing() -> None:

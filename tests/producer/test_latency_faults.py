@@ -16,6 +16,8 @@ from rocketmq_py.producer.latency_faults import (
     BrokerHealth,
     LatencyFaultPolicy,
     LatencyFaults,
+    tolerated_latency,
+    unavailable_for,
 )
 
 A, B, C, D = "broker-a", "broker-b", "broker-c", "broker-d"
@@ -49,18 +51,18 @@ def faults_with(policy: LatencyFaultPolicy) -> tuple[LatencyFaults, Clock]:
     ],
 )
 def test_the_policies_have_the_tables_of_java(policy: LatencyFaultPolicy, rows: Mapping[int, float]) -> None:
-    assert {latency: policy.unavailable_for(latency / 1000) for latency in rows} == rows
-    assert policy.tolerated == 0.55
+    assert {latency: unavailable_for(policy, latency / 1000) for latency in rows} == rows
+    assert tolerated_latency(policy) == 0.55
 
 
 def test_a_failure_counts_as_much_as_in_java() -> None:
     assert (
         LatencyFaultPolicy.JAVA_4.error_latency,
-        LatencyFaultPolicy.JAVA_4.unavailable_for(LatencyFaultPolicy.JAVA_4.error_latency),
+        unavailable_for(LatencyFaultPolicy.JAVA_4, LatencyFaultPolicy.JAVA_4.error_latency),
     ) == (30.0, 600.0)
     assert (
         LatencyFaultPolicy.JAVA_5.error_latency,
-        LatencyFaultPolicy.JAVA_5.unavailable_for(LatencyFaultPolicy.JAVA_5.error_latency),
+        unavailable_for(LatencyFaultPolicy.JAVA_5, LatencyFaultPolicy.JAVA_5.error_latency),
     ) == (10.0, 10.0)
     assert (LatencyFaultPolicy.JAVA_4.detect, LatencyFaultPolicy.JAVA_5.detect) == (False, True)
 
@@ -122,7 +124,7 @@ def test_answers_in_time_leave_no_entry(policy: LatencyFaultPolicy) -> None:
 def test_a_slow_answer_makes_only_its_broker_unavailable_for_a_time(policy: LatencyFaultPolicy) -> None:
     faults, clock = faults_with(policy)
     faults.record(A, 1.0)
-    seconds = policy.unavailable_for(1.0)
+    seconds = unavailable_for(policy, 1.0)
     assert (faults.is_available(A), faults.is_available(B)) == (False, True)
     assert faults.states() == {A: BrokerHealth(A, 1.0, seconds, reachable=True)}
     clock.time += seconds - 0.5
@@ -298,13 +300,13 @@ class ComparedWithJava(RuleBasedStateMachine):
     @rule(name=st.sampled_from(names), latency=st.sampled_from([0.0, 0.25, 0.55, 1.0, 2.0, 5.0, 20.0]))
     def record(self, name: str, latency: float) -> None:
         self.faults.record(name, latency)
-        self.update(name, latency, self.policy.unavailable_for(latency), reachable=True)
+        self.update(name, latency, unavailable_for(self.policy, latency), reachable=True)
 
     @rule(name=st.sampled_from(names), reachable=st.booleans())
     def failed(self, name: str, reachable: bool) -> None:
         self.faults.failed(name, reachable=reachable)
         latency = self.policy.error_latency
-        self.update(name, latency, self.policy.unavailable_for(latency), reachable)
+        self.update(name, latency, unavailable_for(self.policy, latency), reachable)
 
     @rule(name=st.sampled_from(names))
     def reached(self, name: str) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rocketmq_py.client.routes import Route
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
+from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults, unavailable_for
 from rocketmq_py.producer.queue_choice import FaultAwareRoundRobin, RoundRobin
 
 A, B, C = "broker-a", "broker-b", "broker-c"
@@ -87,7 +87,7 @@ def test_a_slow_broker_is_avoided_for_its_time(policy: LatencyFaultPolicy) -> No
     choosing = Choosing(policy, route_of(a=1, b=4))
     choosing.faults.record(B, SLOW)
     assert choosing.brokers() == {A}
-    choosing.time = policy.unavailable_for(SLOW)
+    choosing.time = unavailable_for(policy, SLOW)
     assert choosing.brokers() == {A, B}
 
 

@@ -250,7 +250,7 @@ def test_bare_messages_of_a_batch_encode_like_others(bodies: list[bytes], size: 
     for body, unique_id in zip(bodies, unique_ids, strict=True):
         # An argument that equals its default but is another object, which is compared like any other.
         bare, looked_at = Message("T", body), Message("T", body, delay=float("0"))
-        assert (bare.is_bare, looked_at.is_bare) == (True, False)
+        assert (bare._is_bare, looked_at._is_bare) == (True, False)
         assert bare == looked_at
         properties = encode_message_properties(looked_at, unique_id)
         assert encode_message_properties(bare, unique_id) == properties

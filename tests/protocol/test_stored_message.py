@@ -72,16 +72,16 @@ def encode_again(message: ReceivedMessage) -> bytes:
     return encode_message(
         topic=message.topic,
         body=message.body,
-        properties=message.encoded_properties,
+        properties=message._encoded_properties,
         queue_id=message.queue_id,
         queue_offset=message.queue_offset,
         commit_log_offset=message.commit_log_offset,
         flag=message.flag,
         system_flag=message.system_flag,
         born_time_ms=message.born_time_ms,
-        born_address=message.born_address,
+        born_address=message._born_address,
         store_time_ms=message.store_time_ms,
-        store_address=message.store_address,
+        store_address=message._store_address,
         reconsume_times=message.reconsume_times,
         prepared_transaction_offset=message.prepared_transaction_offset,
     )
@@ -99,14 +99,14 @@ def test_java_message() -> None:
         "flag": 9,
         "system_flag": 0,
         "born_time_ms": 1_700_000_000_000,
-        "born_address": bytes.fromhex("0a0000010000c350"),
+        "_born_address": bytes.fromhex("0a0000010000c350"),
         "store_time_ms": 1_700_000_000_001,
-        "store_address": bytes.fromhex("0a00000200002a9f"),
+        "_store_address": bytes.fromhex("0a00000200002a9f"),
         "reconsume_times": 2,
         "prepared_transaction_offset": 4,
         "body_crc": zlib.crc32(b"hello") & 0x7FFFFFFF,
         "store_size": len(java.PLAIN),
-        "encoded_properties": b"KEYS\x01k1\x02TAGS\x01A\x02",
+        "_encoded_properties": b"KEYS\x01k1\x02TAGS\x01A\x02",
         "corruption": None,
     }
     assert (message.tags, message.keys) == ("A", ("k1",))
@@ -259,7 +259,7 @@ def test_round_trip(values: dict[str, object]) -> None:
     message = decode(data)
     assert encode_again(message) == data
     assert properties_of(data) == values["properties"]
-    decoded = attrs.asdict(message)
+    decoded = {name.removeprefix("_"): value for name, value in attrs.asdict(message).items()}
     decoded["properties"] = decoded["encoded_properties"]
     v6 = BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG
     assert {name: decoded[name] for name in values} | {"system_flag": decoded["system_flag"] & ~v6} == values
@@ -317,7 +317,7 @@ def test_padding_before_the_next_message_is_skipped() -> None:
     padded = patched(java.PLAIN + b"\0\0", 0, len(java.PLAIN) + 2)
     messages = decode_messages(padded * 3 + java.PLAIN * 3, "broker-a")
     assert len(messages) == 6
-    assert len({(one.topic, one.body, one.encoded_properties) for one in messages}) == 1
+    assert len({(one.topic, one.body, one._encoded_properties) for one in messages}) == 1
 
 
 def test_java_message_encodes_unchanged() -> None:

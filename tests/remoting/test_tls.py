@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from rocketmq_py.errors import ConfigurationError, ConnectError, ConnectionLostError, Delivery, TLSError
 from rocketmq_py.remoting import TLS
+from rocketmq_py.remoting.tls import ssl_context
 from tests.remoting.serving import echo, pool_of, serving
 
 OLD = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
@@ -284,7 +285,7 @@ async def test_the_error_of_a_client_without_tls_suggests_tls(authority: trustme
 
 def test_a_missing_file_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"missing\.pem"):
-        TLS(ca_file=tmp_path / "missing.pem").context()
+        ssl_context(TLS(ca_file=tmp_path / "missing.pem"))
 
 
 @pytest.fixture
@@ -302,12 +303,12 @@ def encrypted(authority: trustme.CA, tmp_path: Path) -> tuple[Path, Path]:
 
 def test_encrypted_key_needs_its_password(encrypted: tuple[Path, Path]) -> None:
     certificate, key_file = encrypted
-    TLS(certificate_file=certificate, key_file=key_file, key_password="hush").context()
+    ssl_context(TLS(certificate_file=certificate, key_file=key_file, key_password="hush"))
     # OpenSSL must not prompt for the password.
     with pytest.raises(ConfigurationError, match=r"client\.key is encrypted; set key_password"):
-        TLS(certificate_file=certificate, key_file=key_file).context()
+        ssl_context(TLS(certificate_file=certificate, key_file=key_file))
     with pytest.raises(ConfigurationError, match=r"client\.key") as caught:
-        TLS(certificate_file=certificate, key_file=key_file, key_password="loud").context()
+        ssl_context(TLS(certificate_file=certificate, key_file=key_file, key_password="loud"))
     assert "loud" not in str(caught.value)
 
 
@@ -333,4 +334,4 @@ def test_invalid_passwords_are_refused_without_showing_them(password: Any, text:
 
 def test_invalid_file_name() -> None:
     with pytest.raises(ConfigurationError, match="TLS: cannot load"):
-        TLS(ca_file="a\0b").context()
+        ssl_context(TLS(ca_file="a\0b"))

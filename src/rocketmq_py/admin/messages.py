@@ -289,7 +289,7 @@ class Messages(Operations):
         if not is_past:
             return TrackType.NOT_CONSUME_YET
         subscription = connection.subscription_table.get(message.topic)
-        if subscription is not None and not matches(subscription, message.encoded_properties):
+        if subscription is not None and not matches(subscription, message._encoded_properties):
             return TrackType.CONSUMED_BUT_FILTERED
         return TrackType.CONSUMED
 

@@ -44,16 +44,6 @@ class Permission(enum.StrEnum):
     WRITE = "W"
     NONE = "-"
 
-    @classmethod
-    def of_bits(cls, perm: int) -> Permission:
-        """Return the permission for the bits of ``TopicConfig.perm``."""
-        return _OF_BITS[perm & (READABLE | WRITABLE)]
-
-    @property
-    def bits(self) -> int:
-        """The bits of ``TopicConfig.perm``."""
-        return next(bits for bits, permission in _OF_BITS.items() if permission is self)
-
 
 _OF_BITS = {
     READABLE | WRITABLE: Permission.READ_WRITE,
@@ -61,6 +51,16 @@ _OF_BITS = {
     WRITABLE: Permission.WRITE,
     0: Permission.NONE,
 }
+
+
+def permission_of_bits(perm: int) -> Permission:
+    """Return the permission for the bits of ``TopicConfig.perm``."""
+    return _OF_BITS[perm & (READABLE | WRITABLE)]
+
+
+def permission_bits(permission: Permission) -> int:
+    """Return the bits of ``TopicConfig.perm`` for a permission."""
+    return next(bits for bits, one in _OF_BITS.items() if one is permission)
 
 
 @attrs.frozen(kw_only=True)
@@ -88,7 +88,7 @@ def settings_of_topic(config: TopicConfig) -> TopicSettings:
     return TopicSettings(
         read_queues=config.read_queue_nums,
         write_queues=config.write_queue_nums,
-        permission=Permission.of_bits(config.perm),
+        permission=permission_of_bits(config.perm),
         order=config.order,
         attributes=dict(config.attributes),
     )
@@ -99,7 +99,7 @@ def settings_in_route(data: QueueData) -> TopicSettings:
     return TopicSettings(
         read_queues=data.read_queue_nums,
         write_queues=data.write_queue_nums,
-        permission=Permission.of_bits(data.perm),
+        permission=permission_of_bits(data.perm),
     )
 
 
@@ -108,7 +108,7 @@ def unread_queues_of(topic: str, brokers: Mapping[str, TopicSettings]) -> tuple[
     return tuple(
         MessageQueue(topic, name, queue_id)
         for name, settings in brokers.items()
-        if settings.permission.bits & WRITABLE
+        if permission_bits(settings.permission) & WRITABLE
         for queue_id in range(settings.read_queues, settings.write_queues)
     )
 

@@ -44,6 +44,7 @@ from rocketmq_py.admin.topic_values import (
     TopicQueue,
     TopicSettings,
     TopicSummary,
+    permission_bits,
     settings_in_route,
     settings_of_topic,
     topic_queue,
@@ -210,7 +211,7 @@ class Topics(Operations):
             topic_name=topic,
             read_queue_nums=queues if read_queues is None else check_count(read_queues, "read_queues"),
             write_queue_nums=queues if write_queues is None else check_count(write_queues, "write_queues"),
-            perm=check_choice(permission, "permission", Permission).bits,
+            perm=permission_bits(check_choice(permission, "permission", Permission)),
             order=check_flag(order, "order"),
         )
         wanted: dict[str, str | None] = {**(optional(check_settings, attributes, "attributes") or {})}
@@ -314,7 +315,7 @@ class Topics(Operations):
         async def change(name: str) -> TopicSettings:
             old = await self._topic_config(topic, selected[name])
             # The lowest bit, for topics created from this one, stays as it is.
-            perm = old.perm if new_permission is None else old.perm & 1 | new_permission.bits
+            perm = old.perm if new_permission is None else old.perm & 1 | permission_bits(new_permission)
             new = msgspec.structs.replace(old, perm=perm, **new_values)
             applied = without_needless_removals(wanted, old.attributes)
             await self._put_topic_config(selected[name], new, encode_topic_changes(applied))

@@ -50,20 +50,20 @@ class LoopSendFuture(asyncio.Future[SendResult]):
     """A pipelined send. Cancelling it keeps the message from being sent while it waits in the queue.
 
     Attributes:
-        link: the link to its loop.
-        send_queue: the queue.
-        message, size, queue, timeout: see QueuedSend.
+        _link: the link to its loop.
+        _send_queue: the queue.
+        _message, _size, _queue, _timeout: see QueuedSend.
     """
 
-    __slots__ = ("link", "message", "queue", "send_queue", "size", "timeout")
+    __slots__ = ("_link", "_message", "_queue", "_send_queue", "_size", "_timeout")
 
     # Set by LoopSendQueue, not by an __init__, which saves a call for each message.
-    link: LoopLink
-    send_queue: LoopSendQueue
-    message: Message | None
-    size: int
-    queue: Destination | None
-    timeout: Duration | None
+    _link: LoopLink
+    _send_queue: LoopSendQueue
+    _message: Message | None
+    _size: int
+    _queue: Destination | None
+    _timeout: Duration | None
 
     # In the trio thread
 
@@ -73,13 +73,13 @@ class LoopSendFuture(asyncio.Future[SendResult]):
 
     def _succeed(self, result: Any) -> None:
         """Set the result."""
-        self.send_queue.release(self)
-        self.link.deliver(_set_result, self, result)
+        self._send_queue.release(self)
+        self._link.deliver(_set_result, self, result)
 
     def _fail(self, error: BaseException, log: FailureLog | None = None) -> None:
         """Set the error. asyncio logs it if it is never retrieved."""
-        self.send_queue.release(self, error)
-        self.link.deliver(_set_exception, self, error)
+        self._send_queue.release(self, error)
+        self._link.deliver(_set_exception, self, error)
 
 
 def _set_result(future: asyncio.Future[SendResult], outcome: Any) -> None:
@@ -119,12 +119,12 @@ class LoopSendQueue(SendQueue[LoopSendFuture]):
             self.check_open()
         self._until_yield -= 1
         send = LoopSendFuture(loop=link.loop)
-        send.link = link
-        send.send_queue = self
-        send.message = message
-        send.size = size
-        send.queue = queue
-        send.timeout = timeout
+        send._link = link
+        send._send_queue = self
+        send._message = message
+        send._size = size
+        send._queue = queue
+        send._timeout = timeout
         self.add(send)
         return send
 

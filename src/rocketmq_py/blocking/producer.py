@@ -57,10 +57,10 @@ class ThreadSendFuture(ThreadFuture[SendResult]):
         timeout: Duration | None,
     ) -> None:
         super().__init__(send_queue.thread, send_queue.callback_runner)
-        self.message: Message | None = message
-        self.size = size
-        self.queue = queue
-        self.timeout = timeout
+        self._message: Message | None = message
+        self._size = size
+        self._queue = queue
+        self._timeout = timeout
         self._send_queue = send_queue
 
     def _result_of(self, outcome: Any) -> SendResult:

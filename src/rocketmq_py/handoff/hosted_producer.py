@@ -140,8 +140,8 @@ class HostedProducer(Hosted[Producer], Generic[Queue]):
 
     def _submit_to_target(self, send: QueuedSend) -> Coroutine[Any, Any, object] | None:
         """Pass a queued message to the trio producer."""
-        assert send.message is not None
-        accepted = accept(self._target, send.message, send.queue, send.timeout, send)
+        assert send._message is not None
+        accepted = accept(self._target, send._message, send._queue, send._timeout, send)
         return accepted if type(accepted) is CoroutineType else None
 
     async def _submit_request(

@@ -37,15 +37,15 @@ class QueuedSend(OutcomeReceiver, Protocol):
     """A message on its way to the producer, then in flight.
 
     Attributes:
-        message: the message; None when the send has ended.
-        queue, timeout: further arguments of the producer's ``submit``.
-        size: bytes it counts for.
+        _message: the message; None when the send has ended.
+        _queue, _timeout: further arguments of the producer's ``submit``.
+        _size: bytes it counts for.
     """
 
-    message: Message | None
-    queue: Destination | None
-    timeout: Duration | None
-    size: int
+    _message: Message | None
+    _queue: Destination | None
+    _timeout: Duration | None
+    _size: int
 
     def claim(self) -> bool:
         """Claim it for sending. Return False if it was cancelled."""
@@ -170,7 +170,7 @@ class SendQueue(Generic[Sent]):
                 continue
             # Counted before it leaves the queue: senders may see it twice, but never not at all.
             self.in_flight += 1
-            self.in_flight_bytes += one.size
+            self.in_flight_bytes += one._size
             queue.popleft()
             if not one.claim():
                 self.release(one)
@@ -204,8 +204,8 @@ class SendQueue(Generic[Sent]):
 
     def _fail(self, one: Sent, error: BaseException) -> None:
         """Fail a message that the producer has not accepted."""
-        if self._is_closed and one.message is not None and isinstance(error, ClosedError):
-            self._closing.add(one.message.topic, error)
+        if self._is_closed and one._message is not None and isinstance(error, ClosedError):
+            self._closing.add(one._message.topic, error)
         one._fail(error)
 
     def release(self, one: Sent, error: BaseException | None = None) -> None:
@@ -215,15 +215,15 @@ class SendQueue(Generic[Sent]):
         gives up.
         """
         self.in_flight -= 1
-        self.in_flight_bytes -= one.size
+        self.in_flight_bytes -= one._size
         if (
             error is not None
             and self._is_closed
-            and one.message is not None
+            and one._message is not None
             and not isinstance(error, ClosedError)
         ):
-            self._closing.add(one.message.topic, error)
-        one.message = None
+            self._closing.add(one._message.topic, error)
+        one._message = None
         if self.waiting:
             self._wake_senders()
 

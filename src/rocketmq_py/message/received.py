@@ -47,14 +47,11 @@ class ReceivedMessage:
         flag: the sender's own number.
         system_flag: RocketMQ's flags. The compression flags are cleared, because the body is decompressed.
         born_time_ms: when it was sent, epoch milliseconds on the sender's clock.
-        born_address: the sender's address in packed form: 4 or 16 bytes, then the port in 4.
         store_time_ms: when it was stored, epoch milliseconds on the broker's clock.
-        store_address: the broker's address in the same packed form.
         reconsume_times: how often its group failed to consume it before.
         prepared_transaction_offset: for a transactional message, the commit-log offset of the half message.
         body_crc: the broker's CRC-32 of the stored body.
         store_size: bytes of the whole stored message.
-        encoded_properties: the properties as received. ``properties`` decodes them on first use.
         corruption: why the body could not be decompressed, else None. ``body`` then holds the stored bytes.
     """
 
@@ -67,14 +64,14 @@ class ReceivedMessage:
     flag: int
     system_flag: int
     born_time_ms: int
-    born_address: bytes
+    _born_address: bytes  # packed: 4 or 16 bytes, then the port in 4
     store_time_ms: int
-    store_address: bytes
+    _store_address: bytes  # packed in the same way
     reconsume_times: int
     prepared_transaction_offset: int
     body_crc: int
     store_size: int
-    encoded_properties: bytes
+    _encoded_properties: bytes  # as received; ``properties`` decodes them on first use
     corruption: str | None = None
 
     def __repr__(self) -> str:
@@ -101,7 +98,7 @@ class ReceivedMessage:
     @cached_property
     def properties(self) -> Mapping[str, str]:
         """All properties: the user's and RocketMQ's own."""
-        return FrozenProperties(decode_properties(self.encoded_properties.decode(errors="replace")))
+        return FrozenProperties(decode_properties(self._encoded_properties.decode(errors="replace")))
 
     @property
     def user_properties(self) -> Mapping[str, str]:
@@ -167,7 +164,7 @@ class ReceivedMessage:
     @cached_property
     def offset_message_id(self) -> str:
         """The broker's id: its address and the position in its commit log, in upper-case hex."""
-        return (self.store_address + self.commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()
+        return (self._store_address + self.commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
     @property
     def queue(self) -> MessageQueue:
@@ -177,12 +174,12 @@ class ReceivedMessage:
     @property
     def born_host(self) -> str:
         """The sender's address, ``host:port`` (``[host]:port`` for IPv6)."""
-        return unpack_address(self.born_address)
+        return unpack_address(self._born_address)
 
     @property
     def store_host(self) -> str:
         """The broker's address, ``host:port`` (``[host]:port`` for IPv6)."""
-        return unpack_address(self.store_address)
+        return unpack_address(self._store_address)
 
 
 def decode_body(message: ReceivedMessage, decoder: BodyDecoder) -> Any:
@@ -205,7 +202,7 @@ HEAD = struct.Struct(">iiiiiqqiq8sq8siqi")
 """The head of a stored message: the fields before its body, with IPv4 addresses of sender and broker."""
 _HEAD_FIELDS = (
     "store_size", None, "body_crc", "queue_id", "flag", None, "commit_log_offset", "system_flag",
-    "born_time_ms", "born_address", "store_time_ms", "store_address", "reconsume_times",
+    "born_time_ms", "_born_address", "store_time_ms", "_store_address", "reconsume_times",
     "prepared_transaction_offset", None,
 )  # fmt: skip
 """The attributes of a ReceivedMessage in the order of HEAD. None stands for the magic number, for the queue
@@ -224,7 +221,7 @@ def message_with_packed_head(
     attributes["body"] = body
     attributes["broker_name"] = broker_name
     attributes["queue_offset"] = queue_offset
-    attributes["encoded_properties"] = encoded_properties
+    attributes["_encoded_properties"] = encoded_properties
     attributes["_head"] = head
     return message
 

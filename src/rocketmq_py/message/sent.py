@@ -224,7 +224,7 @@ class Message:
             keys = to_keys(keys)
         if type(delay_level) is not int or delay_level:
             delay_level = _to_delay_level(delay_level)
-        fields["is_bare"] = False
+        fields["_is_bare"] = False
         fields["tags"] = tags
         fields["keys"] = keys
         fields["properties"] = properties
@@ -312,8 +312,8 @@ class Message:
             **options,
         )
 
-    is_bare: ClassVar[bool] = True  # False on messages that store more
-    """Whether the message has only a topic and a body. Not part of the public API."""
+    _is_bare: ClassVar[bool] = True  # False on messages that store more
+    """Whether the message has only a topic and a body."""
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

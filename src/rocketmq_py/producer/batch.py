@@ -35,7 +35,7 @@ the message id, and names of properties."""
 _ERRORS_OF_ONE_MESSAGE = (MessageRefusedError, InvalidMessageError, SendForbiddenError)
 """Errors of a batch that a single message may have caused."""
 
-_is_bare, _topic_of, _body_of = map(attrgetter, ("is_bare", "topic", "body"))
+_is_bare, _topic_of, _body_of = map(attrgetter, ("_is_bare", "topic", "body"))
 
 
 @attrs.frozen(slots=False, eq=False)
@@ -88,7 +88,7 @@ def may_be_batched(message: Message) -> bool:
 def max_batched_size(message: Message) -> int:
     """Return the largest size in bytes that a message may take in a batch."""
     size = MAX_MESSAGE_OVERHEAD + len(message.body)
-    if message.is_bare:
+    if message._is_bare:
         return size
     texts = [message.tags, *message.keys, *message.properties, *message.properties.values()]
     size += len(message.keys) + 2 * len(message.properties)

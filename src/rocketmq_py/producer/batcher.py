@@ -128,7 +128,7 @@ class Batcher:
             message, queue = final(message, queue, self._max_message_size)
         # Fast path: messages with nothing but a small body, saves 6 % of batching.
         size, alone = MAX_MESSAGE_OVERHEAD + len(message.body), False
-        if not message.is_bare or size > self._max_bare_size or message.topic[0] == "%":
+        if not message._is_bare or size > self._max_bare_size or message.topic[0] == "%":
             size, alone = self._measure(message)
         if queue is not None:
             check_destination(queue, message.topic)

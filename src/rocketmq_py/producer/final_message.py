@@ -39,7 +39,7 @@ def final(message: Message, queue: Destination | None, max_size: int) -> tuple[M
         check_message(message)
     if len(message.body) > max_size:
         raise MessageTooLargeError(f"the body has {len(message.body)} bytes; max_message_size is {max_size}")
-    if not message.is_bare:
+    if not message._is_bare:
         queue = destination_of(message, queue)
     if type(queue) is SelectByHash:
         message = _with_key_of_hash(message, queue)

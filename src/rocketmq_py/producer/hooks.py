@@ -63,7 +63,6 @@ class SendContext:
         seconds: the duration of all attempts, in ``after_send``.
         state: values that a hook keeps between ``before_send`` and ``after_send``, by a key of its choice.
         started: the start of the first attempt, on trio's clock.
-        requests, hooks: internal. ``hooks`` are those whose ``before_send`` was called.
     """
 
     producer_group: str
@@ -77,28 +76,28 @@ class SendContext:
     seconds: float = 0.0
     state: dict[object, Any] = attrs.Factory(dict)
     started: float = 0.0
-    requests: list[HookedSend] = attrs.field(factory=list, repr=False)
-    hooks: list[ProducerHook] = attrs.field(factory=list, repr=False)
+    _requests: list[HookedSend] = attrs.field(factory=list, repr=False, init=False)
+    _hooks: list[ProducerHook] = attrs.field(factory=list, repr=False, init=False)  # called with before_send
 
     @property
     def message_ids(self) -> list[str]:
         """The ids of the messages. Empty before ``after_send``."""
-        return [one for request in self.requests for one in request.message_id.split(",")]
+        return [one for request in self._requests for one in request.message_id.split(",")]
 
     @property
     def queue(self) -> MessageQueue | None:
         """The queue of the last attempt. None before the first."""
-        return self.requests[-1].queue if self.requests else None
+        return self._requests[-1].queue if self._requests else None
 
     @property
     def broker_address(self) -> str:
         """The address of the broker of the last attempt. Empty before the first."""
-        return self.requests[-1].address if self.requests else ""
+        return self._requests[-1].address if self._requests else ""
 
     @property
     def retries(self) -> int:
         """The number of failed attempts."""
-        return sum(request.failures for request in self.requests)
+        return sum(request.failures for request in self._requests)
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -207,7 +206,7 @@ class Hooks:
         context.started = trio.current_time()
         try:
             for hook in tuple(self.all):
-                context.hooks.append(hook)
+                context._hooks.append(hook)
                 await call_hook(hook.before_send, context, logger, "message")
             context.started = trio.current_time()
             yield context
@@ -220,7 +219,7 @@ class Hooks:
         context.seconds = trio.current_time() - context.started
         context.error = error
         cancelled = None
-        for hook in context.hooks:
+        for hook in context._hooks:
             try:
                 await call_hook(hook.after_send, context, logger, "message")
             except trio.Cancelled as cancellation:

@@ -88,17 +88,6 @@ class LatencyFaultPolicy:
     detect: bool = attrs.field(default=False, validator=flag)
     latest_decides: bool = attrs.field(default=True, validator=flag)
 
-    def unavailable_for(self, latency: float) -> float:
-        """Return for how many seconds to avoid a broker that took ``latency`` seconds to answer."""
-        rows = bisect.bisect_right(self.latencies, latency)
-        return self.unavailable[rows - 1] if rows else 0.0
-
-    @property
-    def tolerated(self) -> float:
-        """The lowest latency in seconds for which a broker is avoided. Infinite if there is none."""
-        rows = zip(self.latencies, self.unavailable, strict=True)
-        return next((latency for latency, seconds in rows if seconds > 0), math.inf)
-
 
 LatencyFaultPolicy.JAVA_4 = LatencyFaultPolicy(
     latencies=(0.05, 0.1, 0.55, 1.0, 2.0, 3.0, 15.0),
@@ -113,6 +102,18 @@ LatencyFaultPolicy.JAVA_5 = LatencyFaultPolicy(
     detect=True,
     latest_decides=False,
 )
+
+
+def unavailable_for(policy: LatencyFaultPolicy, latency: float) -> float:
+    """Return for how many seconds to avoid a broker that took ``latency`` seconds to answer."""
+    rows = bisect.bisect_right(policy.latencies, latency)
+    return policy.unavailable[rows - 1] if rows else 0.0
+
+
+def tolerated_latency(policy: LatencyFaultPolicy) -> float:
+    """Return the lowest latency in seconds for which a broker is avoided. Infinite if there is none."""
+    rows = zip(policy.latencies, policy.unavailable, strict=True)
+    return next((latency for latency, seconds in rows if seconds > 0), math.inf)
 
 
 @attrs.frozen
@@ -161,7 +162,7 @@ class LatencyFaults:
     def __init__(self, policy: LatencyFaultPolicy, *, now: Callable[[], float], rng: random.Random) -> None:
         self.policy = policy
         self._now = now
-        self.tolerated: float = policy.tolerated
+        self.tolerated: float = tolerated_latency(policy)
         self._faults: dict[str, _Fault] = {}
         self.all_clear: bool = True
         self._counter = itertools.count(rng.randrange(1024))
@@ -236,7 +237,7 @@ class LatencyFaults:
         }
 
     def _note(self, broker_name: str, latency: float, *, reachable: bool) -> None:
-        seconds = self.policy.unavailable_for(latency)
+        seconds = unavailable_for(self.policy, latency)
         until = self._now() + seconds
         before = self._faults.get(broker_name, _NO_FAULT)
         if before is _NO_FAULT and seconds:

@@ -109,13 +109,13 @@ class RequestBuilder:
         if self._namespace:
             system_properties = {**system_properties, INSTANCE_ID: self._namespace}
         now_ms = client.now_ms()
-        has_start_time = not message.is_bare and START_DELIVER_TIME in message.properties
+        has_start_time = not message._is_bare and START_DELIVER_TIME in message.properties
         if self._sends_start_time and message.is_timed and not has_start_time:
             has_start_time = True
             due_ms = message.deliver_at_ms or now_ms + round(message.delay * 1000)
             system_properties = {**system_properties, START_DELIVER_TIME: str(due_ms)}
         unique_id = client.unique_ids.next(now_ms)
-        if not message.is_bare and (message.lite_topic or (message.is_timed and not has_start_time)):
+        if not message._is_bare and (message.lite_topic or (message.is_timed and not has_start_time)):
             needs = LITE_TOPICS if message.lite_topic else TIMED_MESSAGES
         send = Send(
             EncodedRequest(
@@ -137,7 +137,7 @@ class RequestBuilder:
             is_large=len(message.body) >= self._compress_over,
         )
         if context is not None:
-            context.requests.append(send)
+            context._requests.append(send)
         return send
 
     def build_batch(
@@ -169,7 +169,7 @@ class RequestBuilder:
             queue,
         )
         if context is not None:
-            context.requests.append(send)
+            context._requests.append(send)
         return send
 
     def _new_header_builder(self, topic: str, code: int) -> SendRequestBuilder:

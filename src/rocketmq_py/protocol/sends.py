@@ -61,7 +61,7 @@ def encode_message_properties(
     """
     wait = "true" if message.wait_store_ok else "false"
     encoded = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01{wait}\x02"
-    if message.is_bare and not system_properties:
+    if message._is_bare and not system_properties:
         return encoded
     if message.tags:
         encoded += f"TAGS\x01{message.tags}\x02"

@@ -315,8 +315,8 @@ def _open_batch(batch: ReceivedMessage) -> list[ReceivedMessage]:
     return [
         ReceivedMessage(
             batch.topic, inner.body, batch.broker_name, batch.queue_id, queue_offset,
-            batch.commit_log_offset, inner.flag, system_flag, batch.born_time_ms, batch.born_address,
-            batch.store_time_ms, batch.store_address, batch.reconsume_times,
+            batch.commit_log_offset, inner.flag, system_flag, batch.born_time_ms, batch._born_address,
+            batch.store_time_ms, batch._store_address, batch.reconsume_times,
             batch.prepared_transaction_offset, batch.body_crc, batch.store_size, inner.properties,
         )
         for queue_offset, inner in enumerate(inner_messages, batch.queue_offset)

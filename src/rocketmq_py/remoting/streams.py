@@ -19,6 +19,7 @@ from rocketmq_py.remoting.tls import (
     handshake_reason,
     is_closed_by_peer,
     is_refused_by_wildcards,
+    ssl_context,
 )
 
 
@@ -32,7 +33,7 @@ class StreamOpener:
 
     def __init__(self, tls: TLS | None, proxy: SocksProxy | None) -> None:
         self._tls = tls
-        self._context = tls.context() if tls is not None else None
+        self._context = ssl_context(tls) if tls is not None else None
         self._proxy = proxy
 
     async def open(self, address: str, host_name: str | None) -> trio.abc.Stream:

@@ -65,30 +65,28 @@ class TLS:
     server_name: str | None = attrs.field(default=None, validator=attrs.validators.optional(text))
     verify: bool = attrs.field(default=True, validator=flag)
 
-    def context(self) -> ssl.SSLContext:
-        """Return a new client-side context."""
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            if self.certificate_file is not None:
-                context.load_cert_chain(self.certificate_file, self.key_file, self._password)
-        except (OSError, ssl.SSLError, ValueError) as error:  # ValueError: NUL in a path
-            raise ConfigurationError(f"TLS: cannot load {self._files()}: {error}") from error
-        if not self.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
 
-    def _password(self) -> str:
+def ssl_context(tls: TLS) -> ssl.SSLContext:
+    """Return a new client-side context. Raises ConfigurationError."""
+    files = [str(file) for file in (tls.ca_file, tls.certificate_file, tls.key_file) if file is not None]
+    shown = ", ".join(files) or "the system's authorities"
+
+    def password() -> str:
         # Only called for an encrypted key. Without a password, OpenSSL would prompt at the terminal.
-        if self.key_password is None:
-            raise ConfigurationError(
-                f"TLS: the private key in {self._files()} is encrypted; set key_password"
-            )
-        return self.key_password
+        if tls.key_password is None:
+            raise ConfigurationError(f"TLS: the private key in {shown} is encrypted; set key_password")
+        return tls.key_password
 
-    def _files(self) -> str:
-        files = (self.ca_file, self.certificate_file, self.key_file)
-        return ", ".join(str(file) for file in files if file is not None) or "the system's authorities"
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+        if tls.certificate_file is not None:
+            context.load_cert_chain(tls.certificate_file, tls.key_file, password)
+    except (OSError, ssl.SSLError, ValueError) as error:  # ValueError: NUL in a path
+        raise ConfigurationError(f"TLS: cannot load {shown}: {error}") from error
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 _UNTRUSTED = "no trusted authority signed its certificate; set TLS(ca_file=...) to the file of its authority"

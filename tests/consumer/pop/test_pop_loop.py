@@ -42,7 +42,7 @@ QUEUE = MessageQueue("T", "broker-a", ALL_QUEUES)
 
 def popped_message(offset: int) -> PoppedMessage:
     plain = received(offset)
-    values = {field.name: getattr(plain, field.name) for field in attrs.fields(type(plain))}
+    values = {field.alias: getattr(plain, field.name) for field in attrs.fields(type(plain))}
     receipt = ReceiptHandle(
         start_offset=0, pop_time_ms=1, invisible_ms=60_000, revive_queue_id=0, topic_kind=TopicKind.NORMAL,
         broker_name="broker-a", queue_id=0, offset=offset,

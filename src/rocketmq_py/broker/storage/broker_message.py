@@ -177,11 +177,11 @@ class BrokerMessage(msgspec.Struct, frozen=True, eq=False):
             message.topic,
             message.queue_id,
             message.body,
-            decode_properties(message.encoded_properties.decode(errors="replace")),
+            decode_properties(message._encoded_properties.decode(errors="replace")),
             message.flag,
             system_flag,
             message.born_time_ms,
-            message.born_address,
+            message._born_address,
             message.reconsume_times,
             message.prepared_transaction_offset,
         )

@@ -114,7 +114,7 @@ def _popped(message: ReceivedMessage, header: PopLiteMessageAnswer, count: int) 
             f"the answer to a pop from {message.broker_name} has a message without a lite topic, or without "
             f"exactly one offset there ({offset!r}). The broker needs enableLmq and enableMultiDispatch"
         )
-    values = {name: getattr(message, name) for name in MESSAGE_FIELDS}
+    values = {argument: getattr(message, name) for argument, name in MESSAGE_FIELDS}
     values |= {"queue_id": 0, "queue_offset": int(offset), "reconsume_times": count}
     receipt = ReceiptHandle(
         start_offset=0,

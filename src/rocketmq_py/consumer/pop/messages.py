@@ -37,8 +37,8 @@ class PoppedMessage(ReceivedMessage):
         return self.receipt.pop_time_ms + self.receipt.invisible_ms
 
 
-MESSAGE_FIELDS = tuple(field.name for field in attrs.fields(ReceivedMessage))
-"""The fields of a received message, from which a popped one is made."""
+MESSAGE_FIELDS = tuple((str(field.alias), field.name) for field in attrs.fields(ReceivedMessage))
+"""The arguments and attributes of a received message, from which a popped one is made."""
 
 
 def read_popped(answer: Command, messages: Iterable[ReceivedMessage], topic: str) -> list[PoppedMessage]:
@@ -57,7 +57,7 @@ def read_popped(answer: Command, messages: Iterable[ReceivedMessage], topic: str
     for message in messages:
         kind = TopicKind.NORMAL if message.topic == topic else TopicKind.of(message.topic)
         queue = (kind, message.queue_id)
-        values = {name: getattr(message, name) for name in MESSAGE_FIELDS} | {"topic": topic}
+        values = {argument: getattr(message, name) for argument, name in MESSAGE_FIELDS} | {"topic": topic}
         # Ordered pops do not use a retry topic. The broker counts the deliveries and returns the count.
         redeliveries = offsets.counts.get((queue, message.queue_offset), offsets.queue_counts.get(queue))
         if redeliveries:
@@ -112,7 +112,7 @@ def classify(
     """Sort popped messages into deliverable, filtered-out and exhausted ones."""
     classified = ClassifiedMessages([], [], [])
     for message in popped:
-        if not matches(subscription, message.encoded_properties):
+        if not matches(subscription, message._encoded_properties):
             classified.filtered_out.append(message)
         elif message.reconsume_times > max_reconsume_times:
             classified.exhausted.append(message)

@@ -302,7 +302,7 @@ class QueuePuller:
                 next_offset = max(next_offset, messages[-1].queue_offset + 1)
             if subscription.tags_set:
                 messages = [
-                    message for message in messages if matches(subscription, message.encoded_properties)
+                    message for message in messages if matches(subscription, message._encoded_properties)
                 ]
         return PulledMessages(
             response.status, messages, next_offset, response.min_offset, response.max_offset

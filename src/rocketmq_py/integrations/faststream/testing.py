@@ -211,7 +211,7 @@ def subscribers_of(brokers: Sequence[RocketMQBroker]) -> Iterator[RocketMQSubscr
 
 
 def _matches(subscriber: RocketMQSubscriber, message: ReceivedMessage) -> bool:
-    return matches(subscriber.subscription.filter(message.topic), message.encoded_properties)
+    return matches(subscriber.subscription.filter(message.topic), message._encoded_properties)
 
 
 def _item(subscriber: RocketMQSubscriber, messages: Sequence[ReceivedMessage]) -> RawMessage:
