@@ -206,7 +206,7 @@ def test_list_and_describe_clients(
     (only,) = run_json(invoke, threaded_broker, "client", "list")
     assert (only["client_id"], only["consumer_groups"]) == (client_id, ["billing"])
     assert (only["language"], only["brokers"]) == ("PYTHON", ["broker-a"])
-    assert run_json(invoke, threaded_broker, "client", "list", "-g", "others") == []
+    assert run_json(invoke, threaded_broker, "client", "list", "-G", "others") == []
     described = run_json(invoke, threaded_broker, "client", "describe", client_id)
     (member,) = described["members"]
     assert (member["group"], member["subscriptions"][0]["topic"]) == ("billing", "Orders")
@@ -244,7 +244,7 @@ def test_consume_calls_the_handler_of_a_member(
         (["dlq", "resend", "g"], "give ids of dead letters, or --all"),
         (["dlq", "resend", "g", "X", "--all"], "give ids of dead letters, or --all"),
         (["dlq", "resend", "g", "--all"], "confirm with --yes"),
-        (["client", "list", "-g", "a b"], "may hold only letters"),
+        (["client", "list", "-G", "a b"], "may hold only letters"),
     ],
 )
 def test_usage_errors(invoke: Invoke, arguments: list[str], error: str) -> None:

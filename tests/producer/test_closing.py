@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -76,7 +77,11 @@ async def submit(producer: Producer, count: int, topic: str = "T") -> list[Pendi
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    """Return the warnings of this test. Clients that other tests left to the background thread log there."""
+    here = threading.get_ident()
+    return [
+        one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING and one.thread == here
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
