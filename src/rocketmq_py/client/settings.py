@@ -122,7 +122,8 @@ class ClientSettings:
     Args:
         instance_name: replaces the process id in the client's id (instanceName).
         unit_name: a part of the client's id, and of the URL for name servers (unitName).
-        unit_mode: whether topics and groups that brokers create for this client belong to a unit (unitMode).
+        unit_mode: whether topics and groups that brokers create for this client belong to a unit, for
+            clusters that are divided into units (unitMode).
         namespace: the namespace of this client's topics and groups. None takes it from an address whose host
             begins with ``MQ_INST_``, as those of some managed services do. An empty text uses none
             (namespace).
@@ -141,8 +142,10 @@ class ClientSettings:
             cannot delay them there (vipChannelEnabled).
         connect_timeout: seconds for one dial (connectTimeoutMillis).
         request_timeout: seconds for a request other than a send or a pull (mqClientApiTimeout).
-        route_refresh_interval: seconds between two refreshes of all routes (pollNameServerInterval).
-        heartbeat_interval: seconds between two heartbeats to every broker (heartbeatBrokerInterval).
+        route_refresh_interval: seconds between two refreshes of all routes (pollNameServerInterval). Lower it
+            if queues that are added must be used sooner.
+        heartbeat_interval: seconds between two heartbeats to every broker (heartbeatBrokerInterval). Lower it
+            if a firewall or load balancer closes connections that are silent for less.
     """
 
     instance_name: str | None = attrs.field(default=None, validator=_instance_name)

@@ -126,19 +126,22 @@ class PushConsumerSettings:
         allocate: the strategy that distributes queues among members (allocateMessageQueueStrategy).
             AllocateByBroker() leaves it to brokers of 5.x (clientRebalance).
         rebalance_interval: seconds between two rebalances (rocketmq.client.rebalance.waitInterval). A change
-            reported by a broker starts one at once.
+            reported by a broker starts one at once. Lower it if the queues of a lost member must be taken
+            over sooner where a report does not arrive.
         lock_max_live_time: orderly: seconds after which a lock that was not renewed no longer counts as held
             (rocketmq.client.rebalance.lockMaxLiveTime). Renewed after two thirds of it. Must be half of
             the brokers' setting rocketmq.broker.rebalance.lockMaxLiveTime, which is how long the queues of a
             dead member stay locked.
         commit_interval: seconds between two offset commits (persistConsumerOffsetInterval).
         pull_hold: seconds for which a broker may hold a pull request while the queue has no new message
-            (brokerSuspendMaxTimeMillis).
-        pull_timeout: timeout of a pull request in seconds (consumerTimeoutMillisWhenSuspend).
+            (brokerSuspendMaxTimeMillis). Raise it for fewer requests from many idle queues.
+        pull_timeout: timeout of a pull request in seconds (consumerTimeoutMillisWhenSuspend). Raise it with
+            ``pull_hold``.
         invisible: if brokers let the group pop (AllocateByBroker): seconds, 5 to 300, after which an
             unacknowledged message is redelivered to any member. Waiting in the buffer and handling together
             must take less (popInvisibleTime).
-        pop_batch_nums: messages per pop request, 1 to 32 (popBatchNums).
+        pop_batch_nums: messages per pop request, 1 to 32 (popBatchNums). Lower it if handlers are slow, so
+            that other members get the rest.
         pop_threshold: pause popping a queue while it has more unacknowledged messages than this
             (popThresholdForQueue).
         trace: True sends a trace record of each consumed message to RMQ_SYS_TRACE_TOPIC, in RocketMQ's

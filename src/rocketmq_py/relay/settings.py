@@ -47,7 +47,8 @@ class RelaySettings:
         batch_size: number of messages in flight to brokers for each buffer queue.
         progress_interval: seconds between two records of progress in the buffer topic. Messages delivered
             after the last record are delivered again when a store is lost, or when another relay takes over
-            the queue. So are all messages that were due after one that could not be delivered.
+            the queue. So are all messages that were due after one that could not be delivered. Lower it for
+            fewer repeated deliveries.
         close_timeout: seconds that closing waits for the answers of brokers to messages in flight, also after
             a cancellation. Messages without an answer are delivered again. Recording the progress and leaving
             the group take at most 3 seconds more.

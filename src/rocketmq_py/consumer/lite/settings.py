@@ -74,7 +74,8 @@ class LiteTopicPushConsumerSettings(LiteTopicConsumerSettings):
         suspend_current_queue: seconds until a failed message is handled again.
         invisible: seconds until the broker redelivers messages of a consumer that has died. A living consumer
             renews this time while it handles the messages.
-        pop_batch_nums: the maximum number of messages of a pop, 1 to 32.
+        pop_batch_nums: the maximum number of messages of a pop, 1 to 32. Lower it if handlers are slow, so
+            that other members get the rest.
         pop_threshold: stop popping from a broker while more of its messages than this are unacknowledged.
         pull_hold: seconds for which a broker may hold a pop while there are no messages.
         close_timeout: seconds that ``stop()`` and closing wait for running handlers. Then handlers are

@@ -44,10 +44,12 @@ class LitePullConsumerSettings:
             (consumeFromWhere, consumeTimestamp).
         allocate: the strategy that distributes queues among members (allocateMessageQueueStrategy).
         rebalance_interval: seconds between two rebalances (rocketmq.client.rebalance.waitInterval). A change
-            reported by a broker starts one at once.
+            reported by a broker starts one at once. Lower it if the queues of a lost member must be taken
+            over sooner where a report does not arrive.
         pull_hold: seconds for which a broker may hold a pull request while the queue has no new message
-            (brokerSuspendMaxTimeMillis).
-        pull_timeout: timeout of a pull request in seconds (consumerTimeoutMillisWhenSuspend).
+            (brokerSuspendMaxTimeMillis). Raise it for fewer requests from many idle queues.
+        pull_timeout: timeout of a pull request in seconds (consumerTimeoutMillisWhenSuspend). Raise it with
+            ``pull_hold``.
         trace: True sends a trace record of each polled message to RMQ_SYS_TRACE_TOPIC, in RocketMQ's format
             and in the background (enableMsgTrace). A string names another topic, or is "cloud", as in
             Producer (customizedTraceTopic, accessChannel).
