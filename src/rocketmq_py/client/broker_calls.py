@@ -339,7 +339,7 @@ class BrokerCalls:
 
         Args:
             queue: the queue.
-            fields: the ext fields of ``send_request.send_fields``, with the names on the wire.
+            fields: the ext fields of ``sends.send_fields``, with the names on the wire.
             body: the body.
         """
         from rocketmq_py.protocol.sends import STORED  # loaded only by clients that send
@@ -367,7 +367,7 @@ class BrokerCalls:
 
         Args:
             queues: the candidates. Each gets one attempt, first those whose brokers can be reached.
-            fields: ``send_request.send_fields`` with all of its arguments but the queue and the system
+            fields: ``sends.send_fields`` with all of its arguments but the queue and the system
                 properties. The producer group must have its name on the wire, because RocketMQ's own are
                 shared by all namespaces.
             body: the body.
