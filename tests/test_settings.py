@@ -83,7 +83,8 @@ def test_the_docstring_has_the_meaning_and_the_default_of_every_setting(kind: An
 
 @pytest.mark.parametrize(("client", "owner"), FACTORIES)
 def test_a_factory_shows_the_settings_but_not_those_of_a_client(client: Any, owner: Owner) -> None:
-    factory = getattr(client("a:1"), owner.factory)
+    shared = client("a:1")
+    factory = getattr(shared, owner.factory)
     parameters = inspect.signature(factory).parameters
     settings = {name: one for name, one in keywords_of(owner).items() if name not in names_of(ClientSettings)}
     assert parameters.keys() - {"group", "check", "assignment_listener"} == settings.keys()
@@ -96,6 +97,8 @@ def test_a_factory_shows_the_settings_but_not_those_of_a_client(client: Any, own
         assert f" {name}: {setting.meaning}" in text
     for name in parameters:
         assert f" {name}: " in text
+    if isinstance(shared, blocking.Client):
+        shared.close()
 
 
 @pytest.mark.parametrize(("client", "owner"), FACTORIES)
@@ -109,7 +112,7 @@ def test_a_factory_refuses_settings_of_a_client(client: Any, owner: Owner) -> No
     with pytest.raises(ConfigurationError, match=r"tls cannot be set here, .* set it on the Client"):
         getattr(shared, owner.factory)("g", tls=True, **required.get(owner.factory, {}))
     if isinstance(shared, blocking.Client):
-        shared.close()  # a factory of the threads API opens its client
+        shared.close()
 
 
 def test_mypy_refuses_wrong_settings_of_factories() -> None:
