@@ -163,7 +163,7 @@ def _ignored() -> list[str]:
 
 
 def killed_by(mutant: Mutant, copy: Path, ignored: Sequence[str]) -> str | None:
-    """Return what failed: the name of a test, or a text. None: all tests pass."""
+    """Return the test that failed, or the end of the output if none is named. None if all tests pass."""
     changed = copy / mutant.file
     original = changed.read_text()
     try:
@@ -254,7 +254,7 @@ def _run(mutants: Sequence[Mutant], jobs: int, folder: Path) -> list[dict[str, A
 
 
 def _copy(folder: Path) -> Path:
-    """Return a copy of the repository for one job: without what git ignores."""
+    """Copy the files that git tracks to a folder, for one job, and return the folder."""
     done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in done.stdout.splitlines():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

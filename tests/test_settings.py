@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +81,18 @@ def test_the_docstring_has_the_meaning_and_the_default_of_every_setting(kind: An
         assert f" {name}: {setting.meaning}{default}" in text
 
 
-@pytest.mark.parametrize(("client", "owner"), FACTORIES)
-def test_a_factory_shows_the_settings_but_not_those_of_a_client(client: Any, owner: Owner) -> None:
-    shared = client("a:1")
-    factory = getattr(shared, owner.factory)
+@pytest.fixture
+def shared_client(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A client of the class that is the parameter."""
+    client = request.param("a:1")
+    yield client
+    if isinstance(client, blocking.Client):  # opened by its constructor
+        client.close()
+
+
+@pytest.mark.parametrize(("shared_client", "owner"), FACTORIES, indirect=["shared_client"])
+def test_a_factory_shows_the_settings_but_not_those_of_a_client(shared_client: Any, owner: Owner) -> None:
+    factory = getattr(shared_client, owner.factory)
     parameters = inspect.signature(factory).parameters
     settings = {name: one for name, one in keywords_of(owner).items() if name not in names_of(ClientSettings)}
     assert parameters.keys() - {"group", "check", "assignment_listener"} == settings.keys()
@@ -97,22 +105,17 @@ def test_a_factory_shows_the_settings_but_not_those_of_a_client(client: Any, own
         assert f" {name}: {setting.meaning}" in text
     for name in parameters:
         assert f" {name}: " in text
-    if isinstance(shared, blocking.Client):
-        shared.close()
 
 
-@pytest.mark.parametrize(("client", "owner"), FACTORIES)
-def test_a_factory_refuses_settings_of_a_client(client: Any, owner: Owner) -> None:
+@pytest.mark.parametrize(("shared_client", "owner"), FACTORIES, indirect=["shared_client"])
+def test_a_factory_refuses_settings_of_a_client(shared_client: Any, owner: Owner) -> None:
     required: dict[str, dict[str, Any]] = {
         "transaction_producer": {"check": lambda message: TransactionState.COMMIT},
         "lite_topic_consumer": {"parent": "T"},
         "lite_topic_push_consumer": {"parent": "T"},
     }
-    shared = client("a:1")
     with pytest.raises(ConfigurationError, match=r"tls cannot be set here, .* set it on the Client"):
-        getattr(shared, owner.factory)("g", tls=True, **required.get(owner.factory, {}))
-    if isinstance(shared, blocking.Client):
-        shared.close()
+        getattr(shared_client, owner.factory)("g", tls=True, **required.get(owner.factory, {}))
 
 
 def test_mypy_refuses_wrong_settings_of_factories() -> None:

@@ -65,7 +65,7 @@ def test_executors_come_and_go_between_batches(
     tmp_path: Path,
     record_property: Record,
 ) -> None:
-    """All executors end while nothing arrives, and new ones read what arrives then."""
+    """Idle executors end between the waves of messages, and new ones read the next wave."""
     with start_own_cluster(VERSIONS[-1], brokers=2) as brokers:
         create_topics(brokers, *SOURCES, "Copies")
         copying = Copying(spark_cluster, brokers.name_servers, archive, tmp_path)

@@ -1,4 +1,4 @@
-"""What Jupyter shows in notebooks: listings as tables instead of the ``repr``, and the progress of reads."""
+"""Output for Jupyter notebooks: listings as tables, and bars that show the progress of long reads."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ def short_default_timeouts(default_timeouts: Callable[[float], None]) -> None:
 
 
 WAITING = pytest.mark.long
-"""Each command waits a second for the broker that is down. Two of them show that commands pass on what
-:class:`Admin` says; tests/admin/test_broker_down.py has all operations.
+"""For commands that `make check` leaves out, because each waits a second for the broker that is down. The
+others show that commands print what :class:`Admin` returns. All operations are tested in tests/admin.
 """
 
 

@@ -29,7 +29,7 @@ logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
 class QueueSuspender(Protocol):
-    """What has the broker wait, instead of this member, while a queue is suspended."""
+    """Suspends queues at the broker, so that this member does not wait."""
 
     async def suspend(
         self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], seconds: float
