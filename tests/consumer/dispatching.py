@@ -13,6 +13,7 @@ from rocketmq_py.consumer.group.dead_letters import DeadLetter, FailedDelivery
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
+from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.errors import ConnectError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.received import QUEUE, several
@@ -92,10 +93,9 @@ def concurrent_dispatch(
     return ConcurrentDispatch(
         nursery,
         handle,
-        concurrency=concurrency,
-        batch_size=batch_size,
-        timeout=timeout,
-        max_reconsume_times=16,
+        PushConsumerSettings(
+            group="g", concurrency=concurrency, batch_size=batch_size, consume_timeout=timeout
+        ),
         failed_messages=ScriptedReturns(send_back, dead_letters),
         hooks=hooks,
     )

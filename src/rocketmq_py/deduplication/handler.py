@@ -25,7 +25,7 @@ from rocketmq_py.consumer.group.handler_results import (
     Suspend,
 )
 from rocketmq_py.consumer.push.handler import Handler
-from rocketmq_py.consumer.push.typed_handlers import HandlerConfig, HandlerWrapper
+from rocketmq_py.consumer.push.typed_handlers import HandlerSettings, HandlerWrapper
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
@@ -197,7 +197,7 @@ class DeduplicatedHandler(HandlerWrapper):
         """Refuse calls: the consumer's settings are needed."""
         raise ConfigurationError("a deduplicated handler is called by the run() of a push consumer only")
 
-    def around(self, handle: Handler, config: HandlerConfig) -> Handler:
+    def around(self, handle: Handler, config: HandlerSettings) -> Handler:
         """Return the function that the consumer calls."""
         if config.orderly and not config.auto_commit:
             raise ConfigurationError(
@@ -248,7 +248,7 @@ class _Attempt:
         claimed: the indexes of the messages that are handled now.
     """
 
-    def __init__(self, deduplicate: Deduplicate, config: HandlerConfig, item: Any) -> None:
+    def __init__(self, deduplicate: Deduplicate, config: HandlerSettings, item: Any) -> None:
         self._deduplicate = deduplicate
         self._config = config
         self._is_list = isinstance(item, list | tuple)

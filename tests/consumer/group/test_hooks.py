@@ -31,6 +31,7 @@ from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
+from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.trace import ConsumeReturnType
 from tests.consumer.conftest import Fill
@@ -89,13 +90,18 @@ async def create_dispatch(request: pytest.FixtureRequest, nursery: trio.Nursery)
     ) -> ConcurrentDispatch | OrderlyDispatch:
         if request.param == "concurrent":
             return ConcurrentDispatch(
-                nursery, handle, concurrency=3, batch_size=batch_size, timeout=math.inf,
-                max_reconsume_times=16, failed_messages=ScriptedReturns(), hooks=hooks,
-            )  # fmt: skip
-        return OrderlyDispatch(
-            nursery, handle, concurrency=3, batch_size=batch_size, auto_commit=True, suspend=math.inf,
-            dead_letter_queue=ScriptedReturns(), hooks=hooks,
-        )  # fmt: skip
+                nursery,
+                handle,
+                PushConsumerSettings(
+                    group="g", concurrency=3, batch_size=batch_size, consume_timeout=math.inf
+                ),
+                failed_messages=ScriptedReturns(),
+                hooks=hooks,
+            )
+        settings = PushConsumerSettings(
+            group="g", orderly=True, concurrency=3, batch_size=batch_size, suspend_current_queue=math.inf
+        )
+        return OrderlyDispatch(nursery, handle, settings, dead_letter_queue=ScriptedReturns(), hooks=hooks)
 
     return create
 
@@ -267,9 +273,12 @@ async def test_hooks_see_a_timed_out_call(
     first, hook = hook_class(), hook_class()
     backs = SentBackMessages()
     dispatch = ConcurrentDispatch(
-        nursery, handle, concurrency=1, batch_size=None, timeout=10, max_reconsume_times=16,
-        failed_messages=ScriptedReturns(backs), hooks=hooks_of(first, hook, timeout=10),
-    )  # fmt: skip
+        nursery,
+        handle,
+        PushConsumerSettings(group="g", concurrency=1, consume_timeout=10),
+        failed_messages=ScriptedReturns(backs),
+        hooks=hooks_of(first, hook, timeout=10),
+    )
     dispatch.offer(filled_queue(1))
     await trio.sleep(15)
     assert backs.offsets == [0]

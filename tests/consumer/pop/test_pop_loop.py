@@ -109,7 +109,7 @@ async def test_a_message_that_could_not_become_a_dead_letter_is_tried_again(
     message = popped_message(0)
     queue = Recorder().queue(message)
     assert queue.take() is message
-    redelivery = Redelivery(ScriptedReturns(refuse, refuse), dispatch, 16)
+    redelivery = Redelivery(ScriptedReturns(refuse, refuse), dispatch, PushConsumerSettings(group="g"))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(redelivery.run)
         await redelivery.give_up(queue, {message: "cannot be decoded"})

@@ -15,6 +15,7 @@ from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
+from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.message import ReceivedMessage
 from tests.consumer.dispatching import ScriptedReturns, SentBackMessages, concurrent_dispatch, filled_queue
 from tests.consumer.push.test_handler_executor import TIMEOUT, manual_dispatch
@@ -72,11 +73,7 @@ async def test_time_to_send_dead_letters_of_an_ordered_queue_does_not_count(
     OrderlyDispatch(
         nursery,
         handle,
-        concurrency=1,
-        batch_size=None,
-        auto_commit=True,
-        suspend=1.0,
-        max_reconsume_times=0,
+        PushConsumerSettings(group="g", orderly=True, concurrency=1, max_reconsume_times=0),
         dead_letter_queue=ScriptedReturns(send_to_dead_letters=send_back_slowly),
     ).offer(process_queue)
     await trio.sleep(20)

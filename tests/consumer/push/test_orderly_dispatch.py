@@ -21,7 +21,7 @@ from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.handler_workers import YIELD_EVERY
 from rocketmq_py.consumer.push.orderly_dispatch import OrderlyDispatch
-from rocketmq_py.consumer.settings import LOCK_MAX_LIVE_TIME
+from rocketmq_py.consumer.settings import LOCK_MAX_LIVE_TIME, PushConsumerSettings
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.dispatching import DeadLetters, ScriptedReturns
 from tests.consumer.received import QUEUE, received, several
@@ -34,17 +34,20 @@ def orderly_dispatch(
     *,
     batch_size: int | None = None,
     auto_commit: bool = True,
-    max_reconsume_times: float = math.inf,
+    max_reconsume_times: int | None = None,
     send_to_dead_letters: Callable[[ReceivedMessage, str], Awaitable[None]] | None = None,
 ) -> OrderlyDispatch:
     return OrderlyDispatch(
         nursery,
         handle,
-        concurrency=concurrency,
-        batch_size=batch_size,
-        auto_commit=auto_commit,
-        suspend=1.0,
-        max_reconsume_times=max_reconsume_times,
+        PushConsumerSettings(
+            group="g",
+            orderly=True,
+            concurrency=concurrency,
+            batch_size=batch_size,
+            auto_commit=auto_commit,
+            max_reconsume_times=max_reconsume_times,
+        ),
         dead_letter_queue=ScriptedReturns(send_to_dead_letters=send_to_dead_letters),
     )
 
@@ -201,9 +204,7 @@ async def test_corrupt_message_becomes_a_dead_letter_after_sixteen_retries(
     journal, dead_letters = JournalingHandler(), DeadLetters()
     process_queue = ProcessQueue(QUEUE, 0, held_lock())
     process_queue.put([received(0, corruption="not zlib"), received(1)], 2)
-    orderly_dispatch(nursery, journal, max_reconsume_times=math.inf, send_to_dead_letters=dead_letters).offer(
-        process_queue
-    )
+    orderly_dispatch(nursery, journal, send_to_dead_letters=dead_letters).offer(process_queue)
     await trio.sleep(30)
     assert dead_letters.offsets == [0]
     assert journal.started == [(16.0, 1)]

@@ -262,14 +262,9 @@ async def test_undecodable_bodies_become_dead_letters(
 
 
 def orderly_dispatch(nursery: trio.Nursery, handle: Any, **options: Any) -> OrderlyDispatch:
-    batch_size = options.pop("batch_size", None)
+    settings = {name: options.pop(name) for name in ("batch_size", "auto_commit") if name in options}
     return OrderlyDispatch(
-        nursery,
-        handle,
-        concurrency=1,
-        batch_size=batch_size,
-        suspend=1,
-        **{"auto_commit": True, **options},
+        nursery, handle, PushConsumerSettings(group="g", orderly=True, concurrency=1, **settings), **options
     )
 
 

@@ -153,15 +153,10 @@ class LiteSession:
             handlers.cancel_scope.cancel()
 
     def _open_dispatch(self, nursery: trio.Nursery) -> OrderlyDispatch:
-        config = self._config
         return OrderlyDispatch(
             nursery,
             self._handle,
-            concurrency=config.concurrency,
-            batch_size=config.batch_size,
-            auto_commit=True,
-            suspend=config.suspend_current_queue,
-            max_reconsume_times=config.max_reconsume_times,
+            self._config,
             dead_letter_queue=self._acknowledger,
             hooks=self._hooks,
             suspender=self,

@@ -95,6 +95,11 @@ class LiteTopicPushConsumerSettings(LiteTopicConsumerSettings):
     pull_hold: float = attrs.field(default=15.0, converter=seconds, validator=[positive, _finite])
     close_timeout: float = attrs.field(default=CLOSE_SECONDS, converter=seconds, validator=positive)
 
+    @property
+    def reconsume_limit(self) -> int:
+        """The maximum number of redeliveries of a failing message."""
+        return self.max_reconsume_times
+
 
 class LiteTopicConsumerFactoryOptions(TypedDict, total=False):
     """Settings of a LiteTopicConsumer that shares a client. Made by ``make apis``.

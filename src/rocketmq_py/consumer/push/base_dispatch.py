@@ -18,6 +18,7 @@ from rocketmq_py.consumer.push.handler import Handler, open_executor
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, HandlerCall, HandlerExecutor
 from rocketmq_py.consumer.push.handler_failures import describe, log_end
 from rocketmq_py.consumer.push.handler_workers import HandlerWorkers
+from rocketmq_py.consumer.push.typed_handlers import HandlerSettings
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.remoting.nurseries import split_cancelled
@@ -37,8 +38,7 @@ class Dispatch(Generic[Buffer]):
     Args:
         nursery: runs the tasks of the executors and of outcomes that take time.
         handle: the user's handler.
-        concurrency: the number of handler calls that may run at once.
-        batch_size: the maximum number of messages in a call. None calls the handler with single messages.
+        settings: the settings of the consumer.
         hooks: called around each handler call. None calls none.
 
     Attributes:
@@ -49,11 +49,11 @@ class Dispatch(Generic[Buffer]):
         self,
         nursery: trio.Nursery,
         handle: Handler,
+        settings: HandlerSettings,
         *,
-        concurrency: int,
-        batch_size: int | None,
         hooks: ConsumerHooks | None = None,
     ) -> None:
+        concurrency = settings.concurrency
         self.executor: HandlerExecutor = open_executor(handle, concurrency, nursery)
         self.executor.on_ended = self._process_ended
         self._with_hooks = HandlerWorkers(
@@ -62,7 +62,7 @@ class Dispatch(Generic[Buffer]):
         self._with_hooks.on_ended = self._process_ended
         self._nursery = nursery
         self._concurrency = concurrency
-        self._batch_size = batch_size
+        self._batch_size = settings.batch_size
         self._hooks = hooks
         self._hooked: Sequence[ConsumerHook] = () if hooks is None else hooks.all
         self._context = contextvars.copy_context()

@@ -15,6 +15,7 @@ from rocketmq_py.consumer.push.base_dispatch import Dispatch, record
 from rocketmq_py.consumer.push.handler import Handler
 from rocketmq_py.consumer.push.handler_executor import HandlerCall, HandlerExecutor, corruption_error
 from rocketmq_py.consumer.push.handler_failures import FailedMessages, Redelivery, describe
+from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 
@@ -41,11 +42,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
     Args:
         nursery: runs the tasks of the executors and of outcomes that take time.
         handle: the user's handler.
-        concurrency: the number of handler calls that may run at once.
-        batch_size: the maximum number of messages in a call. None calls the handler with single messages.
-        timeout: seconds after which a call counts as failed.
-        max_reconsume_times: redeliveries after which a message becomes a dead letter. None for broadcasting
-            groups, which have no redelivery.
+        settings: the settings of the consumer.
         failed_messages: takes the messages of failed calls.
         hooks: called around each handler call. None calls none.
     """
@@ -54,17 +51,14 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         self,
         nursery: trio.Nursery,
         handle: Handler,
+        settings: PushConsumerSettings,
         *,
-        concurrency: int,
-        batch_size: int | None,
-        timeout: float,
-        max_reconsume_times: int | None,
         failed_messages: FailedMessages,
         hooks: ConsumerHooks | None = None,
     ) -> None:
-        super().__init__(nursery, handle, concurrency=concurrency, batch_size=batch_size, hooks=hooks)
-        self._timeout = timeout
-        self._redelivery = Redelivery(failed_messages, self, max_reconsume_times)
+        super().__init__(nursery, handle, settings, hooks=hooks)
+        self._timeout = settings.consume_timeout
+        self._redelivery = Redelivery(failed_messages, self, settings)
         self._served: MessageBuffer | None = None  # the queue that was served last: the others are first
         self._prefetch = 0  # calls to queue in the executor, in addition to the running ones
         nursery.start_soon(self._redelivery.run)

@@ -32,7 +32,12 @@ from rocketmq_py.consumer.group.handler_results import delay_seconds
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.consumer.settings import DEFAULT_RECONSUME_TIMES, UNLIMITED_RECONSUME_TIMES
+from rocketmq_py.consumer.push.typed_handlers import HandlerSettings
+from rocketmq_py.consumer.settings import (
+    DEFAULT_RECONSUME_TIMES,
+    UNLIMITED_RECONSUME_TIMES,
+    PushConsumerSettings,
+)
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
@@ -76,17 +81,14 @@ class Redelivery:
     Args:
         failed_messages: takes the messages.
         dispatch: gets messages that no broker took back once more.
-        max_reconsume_times: redeliveries after which a message becomes a dead letter. None for broadcasting
-            groups, which have no redelivery.
+        settings: the settings of the consumer.
     """
 
     def __init__(
-        self,
-        failed_messages: FailedMessages,
-        dispatch: Dispatcher,
-        max_reconsume_times: int | None,
+        self, failed_messages: FailedMessages, dispatch: Dispatcher, settings: PushConsumerSettings
     ) -> None:
-        self._max_reconsume_times = max_reconsume_times
+        # Broadcasting groups have no redelivery.
+        self._max_reconsume_times = None if settings.broadcasting else settings.reconsume_limit
         self._failed_messages = failed_messages
         self._dispatch = dispatch
         # Messages to retry here, with the time on trio's clock.
@@ -162,21 +164,14 @@ class RetryInPlace:
     Java: ``ConsumeMessageOrderlyService.processConsumeResult``.
 
     Args:
-        suspend: the default pause of the queue, in seconds.
-        max_reconsume_times: retries after which a message becomes a dead letter. A message with a corrupt
-            body has at most DEFAULT_RECONSUME_TIMES, because it would block its queue forever.
         dead_letter_queue: takes the messages after their last retry.
+        settings: the settings of the consumer. A message with a corrupt body has at most
+            DEFAULT_RECONSUME_TIMES retries, because it would block its queue forever.
     """
 
-    def __init__(
-        self,
-        *,
-        suspend: float,
-        max_reconsume_times: float,
-        dead_letter_queue: DeadLetterQueue,
-    ) -> None:
-        self._suspend = suspend
-        self._max_reconsume_times = max_reconsume_times
+    def __init__(self, dead_letter_queue: DeadLetterQueue, settings: HandlerSettings) -> None:
+        self._suspend = settings.suspend_current_queue
+        self._max_reconsume_times = settings.reconsume_limit
         self._dead_letter_queue = dead_letter_queue
 
     def describe(self, messages: Sequence[ReceivedMessage]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
@@ -22,6 +21,7 @@ from rocketmq_py.consumer.push.base_dispatch import Dispatch, record
 from rocketmq_py.consumer.push.handler import Handler
 from rocketmq_py.consumer.push.handler_executor import HandlerCall
 from rocketmq_py.consumer.push.handler_failures import DeadLetterQueue, RetryInPlace, describe
+from rocketmq_py.consumer.push.typed_handlers import HandlerSettings
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 
@@ -50,12 +50,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
     Args:
         nursery: runs the tasks of the executors and of outcomes that take time.
         handle: the user's handler.
-        concurrency: the number of queues that may be served at once.
-        batch_size: the maximum number of messages in a call. None calls the handler with single messages.
-        auto_commit: whether returning from the handler acknowledges its messages. If not, only the result
-            CommitOffset does.
-        suspend: seconds that a queue pauses after a failure, unless the handler returns another time.
-        max_reconsume_times: retries after which a message becomes a dead letter.
+        settings: the settings of the consumer.
         dead_letter_queue: takes messages after their last retry.
         hooks: called around each handler call. None calls none.
         suspender: suspends queues for which the handler returns Suspend. None: they pause here.
@@ -65,25 +60,17 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         self,
         nursery: trio.Nursery,
         handle: Handler,
+        settings: HandlerSettings,
         *,
-        concurrency: int,
-        batch_size: int | None,
-        auto_commit: bool,
-        suspend: float,
-        max_reconsume_times: float = math.inf,
         dead_letter_queue: DeadLetterQueue,
         hooks: ConsumerHooks | None = None,
         suspender: QueueSuspender | None = None,
     ) -> None:
-        super().__init__(nursery, handle, concurrency=concurrency, batch_size=batch_size, hooks=hooks)
-        self._auto_commit = auto_commit
-        self._suspend = suspend
+        super().__init__(nursery, handle, settings, hooks=hooks)
+        self._auto_commit = settings.auto_commit
+        self._suspend = settings.suspend_current_queue
         self._suspender = suspender
-        self._failures = RetryInPlace(
-            suspend=suspend,
-            max_reconsume_times=max_reconsume_times,
-            dead_letter_queue=dead_letter_queue,
-        )
+        self._failures = RetryInPlace(dead_letter_queue, settings)
 
     # Calls
 

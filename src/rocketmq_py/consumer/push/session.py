@@ -249,25 +249,10 @@ class Session:
             failed_messages = DroppedMessages(config.group)
         if config.orderly:
             return OrderlyDispatch(
-                nursery,
-                self._handle,
-                concurrency=config.concurrency,
-                batch_size=config.batch_size,
-                auto_commit=config.auto_commit,
-                suspend=config.suspend_current_queue,
-                max_reconsume_times=config.reconsume_limit,
-                dead_letter_queue=failed_messages,
-                hooks=self._hooks,
+                nursery, self._handle, config, dead_letter_queue=failed_messages, hooks=self._hooks
             )
         dispatch = ConcurrentDispatch(
-            nursery,
-            self._handle,
-            concurrency=config.concurrency,
-            batch_size=config.batch_size,
-            timeout=config.consume_timeout,
-            max_reconsume_times=None if config.broadcasting else config.reconsume_limit,
-            failed_messages=failed_messages,
-            hooks=self._hooks,
+            nursery, self._handle, config, failed_messages=failed_messages, hooks=self._hooks
         )
         if self._moves is not None:
             self._moves.dispatch = dispatch

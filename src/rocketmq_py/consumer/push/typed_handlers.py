@@ -29,8 +29,8 @@ _LISTS = (list, Sequence, Iterable, Collection)
 _MESSAGE_NAME = re.compile(r"\b(ReceivedMessage|PoppedMessage)\b")
 
 
-class HandlerConfig(Protocol):
-    """The settings of a consumer that its handler depends on."""
+class HandlerSettings(Protocol):
+    """The settings of a consumer that its handler and the calls of it depend on."""
 
     @property
     def group(self) -> str:
@@ -48,6 +48,18 @@ class HandlerConfig(Protocol):
     def auto_commit(self) -> bool:
         """Whether messages are acknowledged when the handler returns."""
 
+    @property
+    def concurrency(self) -> int:
+        """The maximum number of handler calls at a time."""
+
+    @property
+    def suspend_current_queue(self) -> float:
+        """The seconds for which a queue is suspended after a failure, if messages are handled in order."""
+
+    @property
+    def reconsume_limit(self) -> int:
+        """The maximum number of redeliveries of a failing message."""
+
 
 class HandlerWrapper(ABC):
     """A handler around another one, for example one that skips duplicates.
@@ -59,7 +71,7 @@ class HandlerWrapper(ABC):
     handle: Handler
 
     @abstractmethod
-    def around(self, handle: Handler, config: HandlerConfig) -> Handler:
+    def around(self, handle: Handler, config: HandlerSettings) -> Handler:
         """Return the handler that a consumer calls.
 
         Args:
@@ -68,7 +80,7 @@ class HandlerWrapper(ABC):
         """
 
 
-def prepare_handler(handle: Handler, config: HandlerConfig) -> Handler:
+def prepare_handler(handle: Handler, config: HandlerSettings) -> Handler:
     """Check a handler. Return it, or a function that decodes the bodies for it.
 
     Raises:
