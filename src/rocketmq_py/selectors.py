@@ -1,4 +1,7 @@
-"""Queue selectors: the program's choice of a queue for a message, by hash, at random or by machine room."""
+"""Queue selectors: the program's choice of a queue for a message, by hash, at random or by machine room.
+
+Those of this module are subclasses of NeverBlocks, so that trio's thread may call them in every API.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ def _rooms(rooms: Collection[str]) -> frozenset[str]:
 
 @attrs.frozen
 class SelectByMachineRoom(NeverBlocks):
-    """Round robin over the queues of the brokers in some machine rooms.
+    """Round robin over the queues of the brokers in some machine rooms, from a random one on.
 
     The name of a broker begins with its room: ``room@broker``, as Java's
     ``AllocateMessageQueueByMachineRoom`` has it. Java's ``SelectMessageQueueByMachineRoom`` always
@@ -94,7 +97,7 @@ class SelectByMachineRoom(NeverBlocks):
 
     rooms: frozenset[str] = attrs.field(converter=_rooms)
     _turns: defaultdict[str, itertools.count[int]] = attrs.field(
-        factory=lambda: defaultdict(itertools.count), init=False, repr=False, eq=False
+        factory=lambda: defaultdict(_random_count), init=False, repr=False, eq=False
     )
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message, /) -> MessageQueue:
@@ -106,6 +109,11 @@ class SelectByMachineRoom(NeverBlocks):
                 f"{', '.join(sorted(self.rooms))}; the name of a broker in a room has the form room@broker"
             )
         return in_rooms[next(self._turns[message.topic]) % len(in_rooms)]
+
+
+def _random_count() -> itertools.count[int]:
+    """Count from a random number on, so that selectors made for one send each spread their messages, too."""
+    return itertools.count(random.randrange(1 << 16))
 
 
 def _room_of(broker_name: str) -> str | None:

@@ -97,6 +97,11 @@ def test_machine_rooms_use_their_own_queues_equally() -> None:
     assert chosen == dict.fromkeys(here, 10)
 
 
+def test_machine_rooms_of_one_send_each_spread_their_messages() -> None:
+    here = queues(4, "hz@broker-a")
+    assert len({SelectByMachineRoom({"hz"})(here, MESSAGE) for _ in range(100)}) == 4
+
+
 def test_machine_rooms_without_a_queue_raise() -> None:
     with pytest.raises(NoQueueError, match=r"topic 'T' has no writable queue .* hz1, hz2; .* room@broker"):
         SelectByMachineRoom(["hz2", "hz1"])(queues(4, "sh@broker-c") + queues(4), MESSAGE)
