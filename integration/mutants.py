@@ -211,10 +211,12 @@ def _first_failure(copy: Path, arguments: Sequence[str]) -> str | None:
             command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False
         )
     except subprocess.TimeoutExpired:
-        return "time"
+        return "time of all tests"
     if done.returncode in (0, 5):  # 5: no test was selected
         return None
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    if not failed and "Timeout (" in done.stderr:  # of faulthandler
+        return "time of a test"
     return failed[0] if failed else (done.stdout + done.stderr)[-300:]
 
 
