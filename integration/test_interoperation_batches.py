@@ -14,9 +14,9 @@ from tests.behaviours.reading import read_all
 COUNT = 50
 
 
-@pytest.mark.parametrize("max_batch_messages", [7, 1000])
+@pytest.mark.parametrize("max_batch_bytes", [1_500, 65_536])
 async def test_java_reads_messages_of_a_producer_with_linger(
-    real: Cluster, client: Client, topic: str, max_batch_messages: int
+    real: Cluster, client: Client, topic: str, max_batch_bytes: int
 ) -> None:
     messages = [
         Message(
@@ -25,7 +25,7 @@ async def test_java_reads_messages_of_a_producer_with_linger(
         )
         for number in range(COUNT)
     ]  # fmt: skip
-    async with client.producer("senders", linger=0.005, max_batch_messages=max_batch_messages) as producer:
+    async with client.producer("senders", linger=0.005, max_batch_bytes=max_batch_bytes) as producer:
         pending = [await producer.submit(message) for message in messages]
     received = {
         base64.b64decode(one["body"]): one

@@ -128,7 +128,7 @@ def results_of(pending: dict[bytes, PendingSend]) -> dict[bytes, SendResult]:
 
 
 async def test_every_message_is_at_the_offset_in_its_result(client: Client, topic: str) -> None:
-    async with client.producer("senders", linger=0.005, max_batch_messages=70) as producer:
+    async with client.producer("senders", linger=0.005, max_batch_bytes=8_000) as producer:
         pending = await send_numbers(producer, topic, 1000)
         await producer.flush()
         assert all(one.done() for one in pending.values())
@@ -138,7 +138,7 @@ async def test_every_message_is_at_the_offset_in_its_result(client: Client, topi
 
 
 async def test_a_queue_stores_batched_messages_in_the_order_of_sending(client: Client, topic: str) -> None:
-    async with client.producer("senders", linger=0.005, max_batch_messages=64) as producer:
+    async with client.producer("senders", linger=0.005, max_batch_bytes=8_000) as producer:
         queue = (await producer.queues(topic))[2]
         pending = await send_numbers(producer, topic, 1000, queue)
     results = results_of(pending)
@@ -200,7 +200,7 @@ async def test_closing_sends_the_collected_messages(
 async def test_senders_wait_for_max_in_flight_bytes(client: Client, topic: str) -> None:
     most = 20_000
     async with client.producer(
-        "senders", linger=60, max_batch_size=5_000, max_in_flight_bytes=most
+        "senders", linger=60, max_batch_bytes=5_000, max_in_flight_bytes=most
     ) as producer:
         pending = {}
         with trio.fail_after(PATIENCE):

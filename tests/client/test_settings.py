@@ -277,8 +277,8 @@ def test_objects_show_their_settings() -> None:
     assert producer.settings == ProducerSettings(retries=5, group="orders", send_timeout=9.0)
     assert core_of(producer).settings == ClientSettings(request_timeout=1.0)
     assert Client("a:1", unit_mode=True).settings.unit_mode
-    batching = Producer("a:1", linger=1.0, max_batch_messages=5)
-    assert batching.settings == ProducerSettings(linger=1.0, max_batch_messages=5)
+    batching = Producer("a:1", linger=1.0, max_batch_bytes=5000)
+    assert batching.settings == ProducerSettings(linger=1.0, max_batch_bytes=5000)
     transactions = TransactionProducer(
         "a:1", group="g", on_error="rollback", retries=5, check=lambda _: TransactionState.UNKNOWN
     )

@@ -467,7 +467,7 @@ def test_properties_as_lists_of_keys_and_values_are_strings(client: Client) -> N
         ({"client": 5}, "client must be an address"),
         ({"retry_timeout": "1"}, "retry_timeout is '1'"),
         ({"group": ""}, "group"),
-        ({"max_batch_size": 0}, "max_batch_size"),
+        ({"max_batch_bytes": 0}, "max_batch_bytes"),
         ({"colour": "red"}, "colour"),
     ],
 )
@@ -484,7 +484,7 @@ def test_a_row_that_cannot_be_sent_is_named(broker: TestBroker, client: Client) 
         write_messages(pa.table({"body": ["x", None]}), TOPIC, client)
     frame = pa.table({"body": ["x" * 2000, "y"]})
     with pytest.raises(WriteError, match=r"row 0 .*max_message_size") as caught:
-        write_messages(frame, TOPIC, client, max_message_size=1000, max_batch_size=1000, compression=None)
+        write_messages(frame, TOPIC, client, max_message_size=1000, max_batch_bytes=1000, compression=None)
     assert caught.value.rows == (0,)
 
 

@@ -223,7 +223,7 @@ def test_closing_is_bounded_while_brokers_are_away(unused_address: str, log: log
 def test_a_record_that_is_too_large_is_dropped(
     broker: TestBroker, log: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handler = RocketMQHandler(TOPIC, broker.name_server_address, max_message_size=1000, max_batch_size=1000)
+    handler = RocketMQHandler(TOPIC, broker.name_server_address, max_message_size=1000, max_batch_bytes=1000)
     handler.setFormatter(logging.Formatter())
     log.addHandler(handler)
     log.info("x" * 1001)

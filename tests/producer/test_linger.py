@@ -30,6 +30,7 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.message import Message, MessageQueue, SendResult
 from rocketmq_py.producer import PendingSend, Producer, ProducerHook, SendContext, TransactionProducer
+from rocketmq_py.producer.batch import MAX_MESSAGE_OVERHEAD
 from rocketmq_py.producer.batcher import YIELD_EVERY
 from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.command import Command
@@ -43,6 +44,8 @@ from tests.scripted import scripted_cluster
 QUEUE = MessageQueue("T", "broker-a", 1)
 NEVER = 1000.0
 """A linger time in seconds that no test reaches, so that batches are sent for another reason."""
+ONE = MAX_MESSAGE_OVERHEAD + 1
+"""The bytes that a message with a body of one byte counts in a batch."""
 
 
 @attrs.define(eq=False)
@@ -124,12 +127,9 @@ async def test_messages_within_the_linger_time_share_a_batch(jumping_clock: trio
         assert store.sends[1:] == [[b"later"]]
 
 
-@pytest.mark.parametrize("options", [{"max_batch_messages": 3}, {"max_batch_size": 400}])
-async def test_a_full_batch_is_sent_at_once(
-    options: dict[str, int], jumping_clock: trio.testing.MockClock
-) -> None:
+async def test_a_full_batch_is_sent_at_once(jumping_clock: trio.testing.MockClock) -> None:
     store = Store()
-    async with scripted_cluster(store) as cluster, batching(cluster.address, **options) as producer:
+    async with scripted_cluster(store) as cluster, batching(cluster.address, max_batch_bytes=400) as producer:
         started = trio.current_time()
         pending = await send_all(producer, *[b"%20d" % number for number in range(7)])
         for one in pending[:6]:
@@ -144,7 +144,7 @@ async def test_the_bytes_of_a_batch_are_in_flight_until_its_result() -> None:
     store = Store(holds_back=True)
     async with (
         scripted_cluster(store) as cluster,
-        batching(cluster.address, max_batch_messages=2) as producer,
+        batching(cluster.address, max_batch_bytes=2 * ONE) as producer,
     ):
         pending = await send_all(producer, b"a", b"b")
         assert await store.came(1) == [[b"a", b"b"]]
@@ -162,7 +162,7 @@ async def test_a_batch_whose_first_attempt_fails_goes_to_another_broker() -> Non
         connection.respond(request, ResponseCode.SYSTEM_ERROR if is_send else ResponseCode.SUCCESS)
 
     store = Store()
-    options = {"max_batch_messages": 2, "linger": 0}
+    options = {"max_batch_bytes": 2 * ONE, "linger": 0}
     async with scripted_cluster(is_busy, store) as cluster, batching(cluster.address, **options) as producer:
         for _ in range(8):
             for one in await send_all(producer, b"a", b"b"):
@@ -186,7 +186,7 @@ async def test_batches_in_flight_on_a_shared_connection_are_forgotten_after_clos
             core_of(client).routes.broker_address(queues.write_queues[0].broker_name)
         )
         before = connection.pending
-        async with client.producer("g", linger=NEVER, max_batch_messages=2, send_timeout=60) as producer:
+        async with client.producer("g", linger=NEVER, max_batch_bytes=2 * ONE, send_timeout=60) as producer:
             pending = await send_all(producer, b"a", b"b")
             await store.came(1)
             assert connection.pending == before + 1
@@ -227,7 +227,7 @@ async def test_messages_without_a_result_after_close_timeout_fail(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(Store(holds_back=True)) as cluster:
-        async with batching(cluster.address, send_timeout=60, max_batch_messages=1) as producer:
+        async with batching(cluster.address, send_timeout=60, max_batch_bytes=ONE) as producer:
             in_flight, behind = await send_all(producer, b"a", b"b", queue=QUEUE)
             started = trio.current_time()
         assert trio.current_time() - started == pytest.approx(producer.settings.close_timeout, abs=0.5)
@@ -260,7 +260,7 @@ async def test_batches_of_one_queue_are_in_flight_one_after_the_other() -> None:
     store = Store(holds_back=True)
     async with (
         scripted_cluster(store) as cluster,
-        batching(cluster.address, max_batch_messages=2) as producer,
+        batching(cluster.address, max_batch_bytes=2 * ONE) as producer,
     ):
         pending = await send_all(producer, b"a", b"b", b"c", b"d", b"e", queue=QUEUE)
         assert await store.came(1) == [[b"a", b"b"]]
@@ -278,7 +278,7 @@ async def test_batches_without_a_queue_go_to_different_queues_concurrently() -> 
     store = Store(holds_back=True)
     async with (
         scripted_cluster(store) as cluster,
-        batching(cluster.address, max_batch_messages=2) as producer,
+        batching(cluster.address, max_batch_bytes=2 * ONE) as producer,
     ):
         pending = await send_all(producer, *[b"%d" % number for number in range(8)])
         assert len(await store.came(4)) == 4
@@ -374,7 +374,10 @@ async def test_a_cancelled_wait_for_space_sends_nothing() -> None:
 async def test_messages_that_cannot_be_batched_are_sent_alone_in_order() -> None:
     store = Store()
     large, compressible = random.Random(1).randbytes(9000), b"x" * 4096
-    async with scripted_cluster(store) as cluster, batching(cluster.address, max_batch_size=8000) as producer:
+    async with (
+        scripted_cluster(store) as cluster,
+        batching(cluster.address, max_batch_bytes=8000) as producer,
+    ):
         for message in (
             Message("T", b"a"),
             Message("T", b"b"),
@@ -481,7 +484,7 @@ async def test_a_batch_that_a_hook_enlarges_keeps_the_results_of_its_first_reque
             context.messages = [attrs.evolve(one, body=one.body * 200) for one in context.messages]
 
     store = Store(refuses=frozenset({b"c" * 200}))
-    options = {"max_batch_size": 700, "max_message_size": 700}
+    options = {"max_batch_bytes": 700, "max_message_size": 700}
     async with scripted_cluster(store) as cluster, batching(cluster.address, **options) as producer:
         producer.add_hook(Lengthen())
         pending = await send_all(producer, b"a", b"b", b"c")
@@ -496,7 +499,10 @@ async def test_a_batch_that_a_hook_enlarges_keeps_the_results_of_its_first_reque
 @pytest.mark.parametrize("text", ["ascii", "grün", "\U0001f600"])
 async def test_no_batch_is_larger_than_allowed(text: str) -> None:
     store = Store()
-    async with scripted_cluster(store) as cluster, batching(cluster.address, max_batch_size=5000) as producer:
+    async with (
+        scripted_cluster(store) as cluster,
+        batching(cluster.address, max_batch_bytes=5000) as producer,
+    ):
         for _ in range(100):
             properties = {f"{text}{number}": text * 20 for number in range(3)}
             await producer.submit(Message("T", b"x", tags=text, keys=text, properties=properties))
@@ -646,16 +652,14 @@ async def test_statistics_count_the_messages_of_batches() -> None:
     [
         ({"lingr": 1}, "there is no setting 'lingr'; did you mean 'linger'"),
         ({"linger": -1}, "linger is -1; it must be 0 or more"),
-        ({"max_batch_size": 0}, "max_batch_size is 0; it must be above 0"),
-        ({"max_batch_messages": 32_768}, "max_batch_messages is 32768; .* 32767"),
+        ({"max_batch_bytes": 0}, "max_batch_bytes is 0; it must be above 0"),
         ({"max_in_flight_bytes": 0}, "max_in_flight_bytes is 0"),
         (
             {"max_message_size": 1000},
-            "max_batch_size is 65536; it must be at most max_message_size, which is 1000",
+            "max_batch_bytes is 65536; it must be at most max_message_size, which is 1000",
         ),
         ({"send_timeout": 0}, "send_timeout is 0"),
-        ({"linger": None, "max_batch_size": 1000}, "max_batch_size has no effect without linger"),
-        ({"linger": None, "max_batch_messages": 5}, "max_batch_messages has no effect without linger"),
+        ({"linger": None, "max_batch_bytes": 1000}, "max_batch_bytes has no effect without linger"),
     ],
 )
 def test_settings_are_validated(options: dict[str, Any], reason: str) -> None:

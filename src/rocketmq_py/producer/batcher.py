@@ -23,6 +23,7 @@ from rocketmq_py.message import Message, MessageQueue, SendResult
 from rocketmq_py.producer.accumulator import Accumulator, ProducerBatch
 from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.batch import (
+    MAX_BATCHED_MESSAGES,
     MAX_MESSAGE_OVERHEAD,
     is_sent_in_halves,
     max_batched_size,
@@ -75,7 +76,7 @@ class Batcher:
     is sent when the previous one has its result.
 
     A message is sent alone if brokers do not accept it in a batch (it is delayed, has a priority or a lite
-    topic, or is for a retry topic), if it is larger than ``max_batch_size``, or if it is large enough for
+    topic, or is for a retry topic), if it is larger than ``max_batch_bytes``, or if it is large enough for
     compression. If a broker or a hook refuses a batch, each half is sent by itself, so that only the refused
     messages fail.
 
@@ -90,17 +91,17 @@ class Batcher:
         self._client = producer._client
         self._counters = producer._sender.counters
         self._failures = producer._pipeline.failures
-        self._max_batch_size = settings.max_batch_size
+        self._max_batch_bytes = settings.max_batch_bytes
         self._max_message_size = settings.max_message_size
         self._compress_over = settings.compression.over if settings.compression else math.inf
-        self._max_bare_size = min(self._max_batch_size, self._compress_over + MAX_MESSAGE_OVERHEAD - 1)
+        self._max_bare_size = min(self._max_batch_bytes, self._compress_over + MAX_MESSAGE_OVERHEAD - 1)
         self._admission = Admission(
             math.inf, settings.max_in_flight_bytes, self._free_space, yield_every=YIELD_EVERY
         )
         self._nursery: trio.Nursery | None = None
         self._idle = trio.lowlevel.ParkingLot()
         self._accumulator = Accumulator(
-            self, linger=linger, max_size=self._max_batch_size, max_messages=settings.max_batch_messages
+            self, linger=linger, max_size=self._max_batch_bytes, max_messages=MAX_BATCHED_MESSAGES
         )
 
     def __len__(self) -> int:
@@ -215,7 +216,7 @@ class Batcher:
     def _measure(self, message: Message) -> tuple[int, bool]:
         """Return the largest size that a message may take, and whether it must be sent alone."""
         size = max_batched_size(message)
-        is_large = size > self._max_batch_size or len(message.body) >= self._compress_over
+        is_large = size > self._max_batch_bytes or len(message.body) >= self._compress_over
         return size, is_large or not may_be_batched(message)
 
     def _free_space(self) -> None:

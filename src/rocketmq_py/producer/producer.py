@@ -50,7 +50,7 @@ class Producer(RequestingProducer):
     concurrently. Messages for one queue, passed or chosen by a selector, are stored in the order in which
     they were accepted: the next batch is sent when the previous one has its result. A message is sent alone,
     in the same order, if brokers do not accept it in a batch (it is delayed, has a priority or a lite topic,
-    or is for a retry topic), if it is larger than ``max_batch_size``, or if it is large enough for
+    or is for a retry topic), if it is larger than ``max_batch_bytes``, or if it is large enough for
     compression. If a broker or a hook refuses a batch, each half is sent by itself, so that only the refused
     messages fail. All other methods send at once. Java has this as ``autoBatch``.
 

@@ -9,7 +9,6 @@ import attrs
 from rocketmq_py.arguments import (
     BYTES,
     Duration,
-    check_integer,
     flag,
     instance_of,
     not_negative,
@@ -20,7 +19,6 @@ from rocketmq_py.arguments import (
 from rocketmq_py.client.settings import ClientOptions, trace_topic
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group, check_topic
-from rocketmq_py.producer.batch import MAX_BATCHED_MESSAGES
 from rocketmq_py.producer.compression import Compression
 from rocketmq_py.producer.latency_faults import LatencyFaultPolicy
 
@@ -41,10 +39,6 @@ def _delay_relay(_: object, attribute: attrs.Attribute[Any], value: object) -> N
 def _positive_or_none(instance: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
     if value is not None:
         positive(instance, attribute, value)
-
-
-def _batch_messages(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    check_integer(value, attribute.name, lowest=1, highest=MAX_BATCHED_MESSAGES)
 
 
 @attrs.frozen(kw_only=True)
@@ -80,9 +74,8 @@ class ProducerSettings:
         linger: seconds that a message waits for others in a batch (batchMaxDelayMs). None: each message is
             sent at once, in a request of its own (autoBatch). 0: only messages that are sent without a pause
             share a batch.
-        max_batch_size: bytes of a batch including properties (batchMaxBytes). A larger message is sent alone.
-            Only with ``linger``.
-        max_batch_messages: messages of a batch. Only with ``linger``.
+        max_batch_bytes: bytes of a batch including properties (batchMaxBytes). A larger message is sent
+            alone. Only with ``linger``.
     """
 
     group: str = attrs.field(default=DEFAULT_GROUP, converter=check_group)
@@ -107,25 +100,22 @@ class ProducerSettings:
     linger: float | None = attrs.field(
         default=None, converter=seconds_or_none, validator=attrs.validators.optional(not_negative)
     )
-    max_batch_size: int = attrs.field(default=64 * 1024, validator=positive, metadata=BYTES)
-    max_batch_messages: int = attrs.field(default=1000, validator=_batch_messages)
+    max_batch_bytes: int = attrs.field(default=64 * 1024, validator=positive, metadata=BYTES)
 
     def __attrs_post_init__(self) -> None:
         """Check settings that depend on others. Raises ConfigurationError."""
         if self.linger is not None:
-            if self.max_batch_size > self.max_message_size:
+            if self.max_batch_bytes > self.max_message_size:
                 raise ConfigurationError(
-                    f"max_batch_size is {self.max_batch_size}; it must be at most max_message_size, which is "
-                    f"{self.max_message_size}"
+                    f"max_batch_bytes is {self.max_batch_bytes}; it must be at most max_message_size, which "
+                    f"is {self.max_message_size}"
                 )
             return
-        fields = attrs.fields(ProducerSettings)
-        for field in (fields.max_batch_size, fields.max_batch_messages):
-            if getattr(self, field.name) != field.default:
-                raise ConfigurationError(
-                    f"{field.name} has no effect without linger, which lets the producer collect batches; "
-                    f"set linger, for example to 0.005"
-                )
+        if self.max_batch_bytes != attrs.fields(ProducerSettings).max_batch_bytes.default:
+            raise ConfigurationError(
+                "max_batch_bytes has no effect without linger, which lets the producer collect batches; set "
+                "linger, for example to 0.005"
+            )
 
 
 class ProducerFactoryOptions(TypedDict, total=False):
@@ -133,8 +123,7 @@ class ProducerFactoryOptions(TypedDict, total=False):
 
     Defaults: send_timeout=3.0, retries=2, try_timeout=None, latency_faults=None, compression=Compression(),
     trace=False, delay_relay=None, start_deliver_time=None, max_message_size=4194304, max_in_flight=1024,
-    max_in_flight_bytes=33554432, close_timeout=5.0, linger=None, max_batch_size=65536,
-    max_batch_messages=1000.
+    max_in_flight_bytes=33554432, close_timeout=5.0, linger=None, max_batch_bytes=65536.
     """
 
     send_timeout: Duration
@@ -150,8 +139,7 @@ class ProducerFactoryOptions(TypedDict, total=False):
     max_in_flight_bytes: int
     close_timeout: Duration
     linger: Duration | None
-    max_batch_size: int
-    max_batch_messages: int
+    max_batch_bytes: int
 
 
 class ProducerOptions(ProducerFactoryOptions, ClientOptions, total=False):

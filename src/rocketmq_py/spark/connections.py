@@ -113,7 +113,7 @@ class _ProducerSettings:
         """Return the settings of a sink's producer."""
         arguments = {
             "linger": USUAL_LINGER,
-            "max_batch_size": options.max_batch_bytes,
+            "max_batch_bytes": options.max_batch_bytes,
             **options.producer_options(),
         }
         return cls(options.connection, options.producer_group, tuple(arguments.items()))

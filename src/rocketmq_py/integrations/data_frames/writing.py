@@ -80,7 +80,7 @@ def _writer(producer: Producer, topic: str | None, names: Iterable[str], retry_t
     encoder = BatchEncoder(
         topic,
         None,
-        max_batch_bytes=producer.settings.max_batch_size,
+        max_batch_bytes=producer.settings.max_batch_bytes,
         compress_from=math.inf if compression is None else compression.over,
         new_unique_ids=sender.new_unique_ids,
         queues_of=sender.queues,
