@@ -35,9 +35,9 @@ lag_is() { rocketmq-py check lag billing | has " lag $1, "; }
 dead_letters_have() { rocketmq-py dlq list billing --json | has "$1"; }
 
 say "Name the cluster: one context for the operator, one for the application"
-rocketmq-py config set operator "name_servers=$NAMESRV" "tls_ca_file=$CA" "tls_certificate_file=$CERT" \
+rocketmq-py config set operator "address=$NAMESRV" "tls_ca_file=$CA" "tls_certificate_file=$CERT" \
     "access_key=$OPERATOR" "secret_key=@$OPERATOR_SECRET"
-rocketmq-py config set shop "name_servers=$NAMESRV" "tls_ca_file=$CA" "tls_certificate_file=$CERT" \
+rocketmq-py config set shop "address=$NAMESRV" "tls_ca_file=$CA" "tls_certificate_file=$CERT" \
     "access_key=$SHOP" "secret_key=@$SHOP_SECRET"
 rocketmq-py config use operator
 rocketmq-py config list

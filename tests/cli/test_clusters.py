@@ -142,7 +142,7 @@ async def test_a_denied_request_is_reported_without_the_secret(
 
 
 async def test_named_clusters_are_set_used_and_shown(guarded: str, env: dict[str, str]) -> None:
-    settings = [f"name_servers={guarded}", "access_key=alice", f"secret_key={SECRET}", "namespace=tenant"]
+    settings = [f"address={guarded}", "access_key=alice", f"secret_key={SECRET}", "namespace=tenant"]
     assert (await run_cli("config", "set", "prod", *settings, env=env)).code == 0
     file = Path(env["ROCKETMQ_CONFIG"])
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -155,7 +155,7 @@ async def test_named_clusters_are_set_used_and_shown(guarded: str, env: dict[str
     assert outside.code == 1
     shown = await run_cli("config", "show", env=env)
     assert shown.out.decode().splitlines() == [
-        f"name_servers = {guarded}",
+        f"address = {guarded}",
         "access_key = alice",
         "secret_key = (not shown)",
         "namespace = tenant",
@@ -255,12 +255,12 @@ def test_options_environment_and_configuration_set_all_of_the_access(tmp_path: P
         env |= {"NAMESRV_ADDR": addresses, **{f"ROCKETMQ_{flag.upper()}": "1" for flag in flags}}
     else:
         settings = [f"{name}={text}" for name, text in texts.items()]
-        settings += [f"name_servers={addresses}", *(f"{flag}=true" for flag in flags)]
+        settings += [f"address={addresses}", *(f"{flag}=true" for flag in flags)]
         set_up = CliRunner().invoke(main, ["config", "set", "prod", *settings], env=env)
         assert (set_up.exit_code, set_up.stderr) == (0, "")
         arguments = ["-C", "prod"]
     assert access_with(*arguments, env=env) == Access(
-        **{**texts, "secret_key": SECRET, "proxy": PROXY}, name_servers=addresses, tls=True, insecure=True
+        **{**texts, "secret_key": SECRET, "proxy": PROXY}, address=addresses, tls=True, insecure=True
     )
 
 
@@ -277,14 +277,14 @@ def test_a_cluster_of_the_command_line_takes_precedence_over_the_environment(
     tmp_path: Path, arguments: list[str], address: str, namespace: str
 ) -> None:
     file = tmp_path / "config.toml"
-    file.write_text("current = 'test'\n[clusters.test]\nname_servers = 'test:1'\n")
+    file.write_text("current = 'test'\n[clusters.test]\naddress = 'test:1'\n")
     env = {
         "ROCKETMQ_CONFIG": str(file),
         "NAMESRV_ADDR": "environment:1",
         "ROCKETMQ_NAMESPACE": "of-environment",
     }
     access = access_with(*arguments, env=env)
-    assert (access.name_servers, access.namespace) == (address, namespace)
+    assert (access.address, access.namespace) == (address, namespace)
 
 
 ENDPOINT = "http://MQ_INST_1_Ab.example.com:8080"
@@ -308,14 +308,14 @@ def test_the_namespaces_of_an_endpoint(
     file = tmp_path / "config.toml"
     env = {"ROCKETMQ_CONFIG": str(file)}
     settings = {
-        "prod": [f"name_servers={ENDPOINT}/"],
-        "second": ["name_servers=https://rmq-cn-2.example.com:8080", "namespace_v2=rmq-cn-2"],
+        "prod": [f"address={ENDPOINT}/"],
+        "second": ["address=https://rmq-cn-2.example.com:8080", "namespace_v2=rmq-cn-2"],
     }
     for name, values in settings.items():
         assert CliRunner().invoke(main, ["config", "set", name, *values], env=env).exit_code == 0
-    file.write_text(f"{file.read_text()}\n[clusters.none]\nname_servers = '{ENDPOINT}'\nnamespace = ''\n")
+    file.write_text(f"{file.read_text()}\n[clusters.none]\naddress = '{ENDPOINT}'\nnamespace = ''\n")
     access = access_with(*arguments, env=env)
-    client = Client(access.name_servers, **access.client_options())
+    client = Client(access.address, **access.client_options())
     assert (core_of(client).namespace.name, client.settings.namespace_v2) == (namespace, namespace_v2)
 
 
@@ -332,10 +332,10 @@ def test_an_endpoint_of_the_http_product_is_a_usage_error(name: str) -> None:
 def test_a_cluster_with_an_invalid_address_is_not_stored(tmp_path: Path, address: str) -> None:
     file = tmp_path / "config.toml"
     ended = CliRunner().invoke(
-        main, ["config", "set", "prod", f"name_servers={address}"], env={"ROCKETMQ_CONFIG": str(file)}
+        main, ["config", "set", "prod", f"address={address}"], env={"ROCKETMQ_CONFIG": str(file)}
     )
     assert ended.exit_code == 2
-    assert "name_servers: " in ended.stderr
+    assert "address: " in ended.stderr
     assert not file.exists()
 
 

@@ -50,7 +50,7 @@ async def test_completion_prints_no_warning_of_a_secret_that_others_may_read(
 ) -> None:
     file = tmp_path / "config.toml"
     file.write_text(
-        f"current = 'a'\n[clusters.a]\nname_servers = '{address}'\naccess_key = 'k'\nsecret_key = 's'\n"
+        f"current = 'a'\n[clusters.a]\naddress = '{address}'\naccess_key = 'k'\nsecret_key = 's'\n"
     )
     file.chmod(0o644)
     async with Client(address) as client, client.admin() as admin:

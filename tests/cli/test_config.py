@@ -59,19 +59,19 @@ def test_every_name_and_value_reads_back(file: Path, name: str, value: str) -> N
 def test_set_keeps_comments_and_other_clusters(file: Path) -> None:
     text = (
         "# our clusters\n\n"
-        '[clusters.prod]  # the real one\nname_servers = "a:1"  # two soon\ntls = true\n\n'
-        "[clusters.test]\nname_servers = 'b:1'\n"
+        '[clusters.prod]  # the real one\naddress = "a:1"  # two soon\ntls = true\n\n'
+        "[clusters.test]\naddress = 'b:1'\n"
     )
     file.write_text(text)
-    run_config("set", "prod", "name_servers=c:1", "tls=")
+    run_config("set", "prod", "address=c:1", "tls=")
     assert file.read_text() == text.replace('"a:1"', '"c:1"').replace("tls = true\n", "")
     run_config("use", "test")
     run_config("set", "new", "insecure=true")
     assert content(file) == {
         "current": "test",
         "clusters": {
-            "prod": {"name_servers": "c:1"},
-            "test": {"name_servers": "b:1"},
+            "prod": {"address": "c:1"},
+            "test": {"address": "b:1"},
             "new": {"insecure": True},
         },
     }

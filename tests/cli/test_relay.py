@@ -134,7 +134,7 @@ async def test_a_second_signal_ends_the_wait_for_messages_in_flight(
     monkeypatch.setattr(QueueDelivery, "finish", finish)
     async with EmbeddedBroker() as broker, Admin(broker.name_server_address) as admin:
         await admin.topics.create("Buffer", queues=1)
-        access = Access(name_servers=broker.name_server_address)
+        access = Access(address=broker.name_server_address)
         with trio.fail_after(20):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(stop_twice)

@@ -28,9 +28,7 @@ def start_replier(run_in_thread: RunInThread, threaded_broker: str) -> StartRepl
     def start(body: bytes | None, command: str | None = None) -> str:
         @asynccontextmanager
         async def opened() -> AsyncIterator[str]:
-            replier = Replier(
-                Access(name_servers=threaded_broker), "Questions", "answerers", body, command, None
-            )
+            replier = Replier(Access(address=threaded_broker), "Questions", "answerers", body, command, None)
             async with (
                 Client(threaded_broker) as client,
                 client.admin() as admin,
@@ -99,7 +97,7 @@ async def test_a_failed_command_fails_the_handler(address: str, command: str) ->
             consumer.subscribe("Questions")
             while not received:
                 received += await consumer.poll(wait=1)
-    replier = Replier(Access(name_servers=address), "Questions", "g", None, command, None)
+    replier = Replier(Access(address=address), "Questions", "g", None, command, None)
     with pytest.raises(CommandError, match="for request"):
         await replier._reply_to(received[0])
 
@@ -120,9 +118,7 @@ def test_reply_stops_after_count_replies(invoke: Invoke, threaded_broker: str) -
                     replies.append(reply.body)
 
             nursery.start_soon(ask)
-            await Replier(
-                Access(name_servers=threaded_broker), "Questions", "answerers", b"42", None, 1
-            ).run()
+            await Replier(Access(address=threaded_broker), "Questions", "answerers", b"42", None, 1).run()
 
     trio.run(both)
     assert replies == [b"42"]
@@ -156,9 +152,7 @@ def test_a_refused_request_does_not_count(
 
             nursery.start_soon(ask)
             with trio.fail_after(20):
-                await Replier(
-                    Access(name_servers=threaded_broker), "Questions", "answerers", b"42", None, 1
-                ).run()
+                await Replier(Access(address=threaded_broker), "Questions", "answerers", b"42", None, 1).run()
 
     trio.run(both)
     assert replies == [b"42"]

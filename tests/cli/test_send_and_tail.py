@@ -144,7 +144,7 @@ async def test_an_unknown_field_ends_a_pipe_before_the_lines_that_came_with_it()
 @pytest.mark.parametrize("oneway", [False, True], ids=["awaited", "oneway"])
 async def test_send_keeps_a_rate(jumping_clock: object, oneway: bool) -> None:
     async with EmbeddedBroker() as broker:
-        access = Access(name_servers=broker.name_server_address)
+        access = Access(address=broker.name_server_address)
         statistics = SendStatistics()
         started = trio.current_time()
         bodies = RepeatedBody(b"x", 20)

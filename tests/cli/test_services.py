@@ -272,7 +272,7 @@ def test_sends_are_delayed_by_the_property_of_a_service(
             monkeypatch.setenv("ROCKETMQ_START_DELIVER_TIME", "1")
         elif place.startswith("named cluster"):
             monkeypatch.setenv("ROCKETMQ_CONFIG", str(tmp_path / "config.toml"))
-            settings = ["start_deliver_time=true", f"name_servers={address}"]
+            settings = ["start_deliver_time=true", f"address={address}"]
             assert invoke("config", "set", "service", *settings).code == 0
             there = ["-C", "service"]
         if place.endswith("switched off"):

@@ -140,7 +140,7 @@ class ListSink:
 def tail_to(sink: ListSink, world: World, position: Position, *, count: int) -> Tail:
     """Return the job that prints ``count`` messages of Orders to ``sink``."""
     return Tail(
-        Access(name_servers=world.name_server_address),
+        Access(address=world.name_server_address),
         ("Orders",),
         "*",
         position,

@@ -213,7 +213,7 @@ async def run_all(address: str, values: dict[str, str], tmp_path: Path) -> dict[
     async def run_one(name: str) -> None:
         config = tmp_path / f"{name}.toml"
         quoted = json.dumps(f"prod{CONTROLS}").replace("\x7f", r"\u007f")
-        config.write_text(f'[clusters.{quoted}]\nnamespace = {quoted}\nname_servers = "{address}"\n')
+        config.write_text(f'[clusters.{quoted}]\nnamespace = {quoted}\naddress = "{address}"\n')
         environment = {"ROCKETMQ_CONFIG": str(config), "NAMESRV_ADDR": address}
         until = (lambda shown: b"\n" in shown) if name in ENDLESS else None
         async with limit:

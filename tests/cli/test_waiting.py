@@ -48,7 +48,7 @@ def tail_of(
     broker: EmbeddedBroker, topics: Sequence[str], texts: list[tuple[float, str]], *, offset: str, count: int
 ) -> Tail:
     return Tail(
-        Access(name_servers=broker.name_server_address),
+        Access(address=broker.name_server_address),
         tuple(topics),
         "*",
         parse_position(offset),
@@ -126,7 +126,7 @@ async def test_tail_waits_until_a_topic_matches_its_pattern(
 
 
 async def test_reply_waits_for_its_topic(broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    access = Access(name_servers=broker.name_server_address)
+    access = Access(address=broker.name_server_address)
     replier = Replier(access, "Questions", "repliers", b"42", None, count=1, wait=True)
     async with (
         trio.open_nursery() as nursery,
@@ -162,7 +162,7 @@ async def test_relay_reports_that_it_waits_for_its_topic(
 ) -> None:
     pytest.importorskip("rocksdict", reason="the extra relay is not installed")
     with trio.move_on_after(5):
-        access = Access(name_servers=broker.name_server_address)
+        access = Access(address=broker.name_server_address)
         await run_relay(access, "Buffer", str(tmp_path), None, 1000)
     assert capsys.readouterr().err.splitlines() == [
         f"rocketmq-py: relaying topic Buffer with the store {tmp_path}",

@@ -88,7 +88,7 @@ def test_a_configuration_by_dictionary(broker: TestBroker) -> None:
                 "topic": {
                     "class": "rocketmq_py.integrations.log_handler.RocketMQHandler",
                     "topic": TOPIC,
-                    "name_servers": broker.name_server_address,
+                    "address": broker.name_server_address,
                     "level": "WARNING",
                 }
             },

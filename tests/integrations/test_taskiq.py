@@ -534,7 +534,7 @@ async def test_a_broker_that_is_not_open() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"name_servers": 5}, {"topic": "no topic!"}, {"group": ""}, {"invisible": 0}, {"invisible": "1"},
+        {"address": 5}, {"topic": "no topic!"}, {"group": ""}, {"invisible": 0}, {"invisible": "1"},
         {"max_task_time": 0}, {"max_reconsume_times": -1}, {"colour": "red"},
     ],
 )  # fmt: skip

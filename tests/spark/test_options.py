@@ -108,6 +108,7 @@ def test_option_of_both_ends_is_accepted_by_both() -> None:
     [
         ("subscribe", "did you mean topic?"),
         ("kafka.bootstrap.servers", "did you mean nameServer?"),
+        ("address", "did you mean nameServer?"),
         ("nameSrever", "did you mean nameServer?"),
         ("TOPCI", "did you mean topic?"),
     ],

@@ -42,7 +42,7 @@ def run_admin(access: Access, work: Work) -> None:
             context.meta[NEXT_PREFIX] = [CLEAR_SCREEN, heading]
 
     async def open_and_work() -> None:
-        async with Admin(access.name_servers, **access.client_options()) as admin:
+        async with Admin(access.address, **access.client_options()) as admin:
             if seconds is not None:
                 await watch(lambda: work(admin), seconds, prepare_screen)
             failures.update(await work(admin) or {})

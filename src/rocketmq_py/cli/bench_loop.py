@@ -160,7 +160,7 @@ async def produce(access: Access, load: LoadProfile, measurement: Measurement) -
     options: dict[str, Any] = {"group": GROUP, "send_timeout": SEND_TIMEOUT, **access.client_options()}
     # Fast path: producers are imported on first use, saves 13 % of the CPU of the imports of `bench consume`.
     options["linger"] = USUAL_LINGER if load.mode == "batched" else None
-    async with _progress(measurement), rocketmq_py.Producer(access.name_servers, **options) as producer:
+    async with _progress(measurement), rocketmq_py.Producer(access.address, **options) as producer:
         await producer.queues(load.topic)  # not part of the measurement
         measurement.start()
         with _time_limit(load.duration):
@@ -249,7 +249,7 @@ async def _read(
     from rocketmq_py.consumer import Reader
 
     async with (
-        Reader(access.name_servers, **access.client_options()) as reader,
+        Reader(access.address, **access.client_options()) as reader,
         reader.open(topic, start="earliest", stop_at_end=stop_at_end) as messages,
     ):
         measurement.start()
@@ -270,7 +270,7 @@ async def _consume_as_member(
     async def handle(message: ReceivedMessage) -> None:
         record(message)
 
-    async with Client(access.name_servers, **access.client_options()) as client:
+    async with Client(access.address, **access.client_options()) as client:
         await core_of(client).routes.find(topic)  # a consumer would wait for a missing topic
         async with PushConsumer(client, group=group, consume_from="earliest") as consumer:
             consumer.subscribe(topic)

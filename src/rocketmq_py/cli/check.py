@@ -98,7 +98,7 @@ def run_check(
     async def open_and_work() -> None:
         nonlocal state
         try:
-            async with Admin(access.name_servers, **access.client_options()) as admin:
+            async with Admin(access.address, **access.client_options()) as admin:
                 state = await work(admin)
         except RocketMQError as error:
             print_unknown(single_line(error))
@@ -156,7 +156,7 @@ def connection(access: Access, topic: str | None, group: str | None, sends: bool
     from rocketmq_py.admin.connection.walk import ConnectionWalk
     from rocketmq_py.cli.runner import exit_for_signal, run
 
-    walk = ConnectionWalk(access.name_servers, access.client_options, topic, group, sends=sends)
+    walk = ConnectionWalk(access.address, access.client_options, topic, group, sends=sends)
     exit_for_signal(run(walk.run))
     failed = walk.failed
     state = State.OK if failed is None else State.CRITICAL

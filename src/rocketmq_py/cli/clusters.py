@@ -34,7 +34,7 @@ class Access:
     """The address of a cluster, and the credentials and TLS settings for it.
 
     Attributes:
-        name_servers: ``host:port;host:port``, or a URL.
+        address: name servers as ``host:port;host:port``, or a URL that returns them.
         access_key: the access key. None for clusters without access control.
         secret_key: the secret key that signs requests.
         security_token: the token of temporary credentials.
@@ -50,7 +50,7 @@ class Access:
             by the address.
     """
 
-    name_servers: str = DEFAULT_ADDRESS
+    address: str = DEFAULT_ADDRESS
     access_key: str | None = None
     secret_key: str | None = attrs.field(default=None, repr=False)
     security_token: str | None = attrs.field(default=None, repr=False)
@@ -211,7 +211,7 @@ _PARAMETERS = tuple(field.name for field in attrs.fields(Access))
 _FILE = click.Path(exists=True, dir_okay=False)
 _OPTIONS = (
     click.option(
-        "-n", "name_servers", metavar="NAMESRV", callback=checked(check_addresses),
+        "-n", "address", metavar="NAMESRV", callback=checked(check_addresses),
         envvar="NAMESRV_ADDR", show_envvar=True, show_default=DEFAULT_ADDRESS,
         help="Name servers: host:port, host:port;host:port, or a URL with a path that returns them.",
     ),
@@ -297,7 +297,7 @@ def access_of(context: click.Context) -> Access:
     Raises click.UsageError if they are invalid.
     """
     given = {name: value for name in _PARAMETERS if (value := context.params.get(name)) is not None}
-    settings = _settings_of(context.params.get("cluster_name"), or_default="name_servers" not in given)
+    settings = _settings_of(context.params.get("cluster_name"), or_default="address" not in given)
     if context.get_parameter_source("cluster_name") is ParameterSource.COMMANDLINE:
         for name in settings.keys() & given.keys():
             if context.get_parameter_source(name) is ParameterSource.ENVIRONMENT:

@@ -73,7 +73,7 @@ def _all_topics(context: click.Context) -> list[str]:
     async def query() -> None:
         access = access_of(context)
         with trio.move_on_after(TIMEOUT):
-            async with ClientCore(access.name_servers, **access.client_options()) as client:
+            async with ClientCore(access.address, **access.client_options()) as client:
                 names = dict.fromkeys(await client.name_servers.topics())
                 topics.extend(sorted(client.namespace.own_topics(names)))
 

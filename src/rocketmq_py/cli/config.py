@@ -37,7 +37,7 @@ def list_clusters() -> None:
     print_out(f"# {clusters.path}")
     for name, settings in sorted(clusters.by_name.items()):
         mark = "*" if name == clusters.current else " "
-        print_out(f"{mark} {name}  {settings.get('name_servers', '')}".rstrip())
+        print_out(f"{mark} {name}  {settings.get('address', '')}".rstrip())
 
 
 @config.command()
@@ -67,7 +67,7 @@ def set_settings(name: str, settings: tuple[tuple[str, str], ...]) -> None:
     """Set SETTING=VALUE of CLUSTER, which is created if it does not exist. An empty VALUE removes a setting.
 
     \b
-    Settings:  name_servers access_key secret_key security_token
+    Settings:  address access_key secret_key security_token
                tls tls_ca_file tls_certificate_file tls_key_file insecure
                proxy namespace namespace_v2 start_deliver_time
     secret_key, security_token and proxy may be @FILE, and - prompts for them.
@@ -81,7 +81,7 @@ def set_settings(name: str, settings: tuple[tuple[str, str], ...]) -> None:
             )
         if key in FLAG_SETTINGS and text not in ("true", "false", ""):
             raise click.UsageError(f"{key} is true or false, not {text!r}")
-        if key == "name_servers" and text:
+        if key == "address" and text:
             try:
                 check_addresses(text)
             except ValueError as error:

@@ -70,7 +70,7 @@ async def run_relay(access: Access, topic: str, store: str, group: str | None, m
     options = RelayOptions(max_rate=max_rate)
     if group is not None:
         options["group"] = group
-    client = Client(access.name_servers, **access.client_options())
+    client = Client(access.address, **access.client_options())
     async with client, Relay(client, topic=topic, store=store, **options) as relay:
         complain(f"relaying topic {topic} with the store {store}")
         with until_signal():
@@ -175,6 +175,6 @@ async def _cancel(access: Access, topic: str, message_ids: Sequence[str]) -> Non
     from rocketmq_py.relay import cancel
     from rocketmq_py.shared_client import Client
 
-    async with Client(access.name_servers, **access.client_options()) as client:
+    async with Client(access.address, **access.client_options()) as client:
         for message_id in message_ids:
             await cancel(client, topic, message_id)

@@ -79,7 +79,7 @@ async def _send_request(access: Access, message: Message, timeout: float, render
     """Send a request and print its reply. Raises ReplyTimeoutError, and the errors of a send."""
     from rocketmq_py.producer import Producer
 
-    async with Producer(access.name_servers, **access.client_options()) as producer:
+    async with Producer(access.address, **access.client_options()) as producer:
         reply = await producer.request(message, timeout=timeout)
     write_parts(sys.stdout, render(reply))
 
@@ -159,7 +159,7 @@ class Replier:
         all_sent = trio.CancelScope()
         not_replied = trio.lowlevel.ParkingLot()
         async with (
-            Client(self._access.name_servers, **self._access.client_options()) as client,
+            Client(self._access.address, **self._access.client_options()) as client,
             client.producer(_GROUP) as producer,
         ):
             # A consumer would wait for a missing topic silently, which hides a mistyped name.

@@ -69,9 +69,9 @@ async def send_all(
                 **access.client_options(),
             }
             producer = (
-                Producer(access.name_servers, delay_relay=delay_relay, **options)
+                Producer(access.address, delay_relay=delay_relay, **options)
                 if half is None
-                else _transaction_producer(access.name_servers, TransactionState(half), options)
+                else _transaction_producer(access.address, TransactionState(half), options)
             )
             async with producer:
                 await _send_each(
@@ -145,12 +145,12 @@ async def _send_each(
 
 
 def _transaction_producer(
-    name_servers: str, end: TransactionState, options: dict[str, Any]
+    address: str, end: TransactionState, options: dict[str, Any]
 ) -> TransactionProducer:
     async def check(_: ReceivedMessage) -> TransactionState:
         return end
 
-    return TransactionProducer(name_servers, group=TRANSACTION_GROUP, check=check, **options)
+    return TransactionProducer(address, group=TRANSACTION_GROUP, check=check, **options)
 
 
 def _first_message_failed(error: RocketMQError) -> CommandError:

@@ -94,7 +94,7 @@ class Tail:
                     nursery.start_soon(read, sink, reader, topic, start)
 
         async def read_all(sink: Sink) -> None:
-            async with Reader(self.access.name_servers, **self.access.client_options()) as reader:
+            async with Reader(self.access.address, **self.access.client_options()) as reader:
                 with quota.exhausted:
                     async with trio.open_nursery() as nursery:
                         for name in self.topics:
@@ -118,7 +118,7 @@ class Tail:
                     await self._print(message, sink.put_now, quota)
 
             async with (
-                Client(self.access.name_servers, **self.access.client_options()) as client,
+                Client(self.access.address, **self.access.client_options()) as client,
                 Reader(client) as reader,
                 trio.open_nursery() as nursery,
             ):

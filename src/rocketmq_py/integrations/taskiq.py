@@ -76,7 +76,7 @@ class RocketMQBroker(AsyncBroker):
     The task's id is the message's key.
 
     Args:
-        name_servers: name servers as ``host:port;host:port``. None reads NAMESRV_ADDR, else 127.0.0.1:9876.
+        address: name servers as ``host:port;host:port``. None reads NAMESRV_ADDR, else 127.0.0.1:9876.
         topic: the topic of the tasks.
         group: the consumer group of the workers. A new group begins with the first task of the topic.
         invisible: seconds until an unacknowledged task is delivered again. The worker renews it for a task
@@ -95,7 +95,7 @@ class RocketMQBroker(AsyncBroker):
 
     def __init__(
         self,
-        name_servers: str | None = None,
+        address: str | None = None,
         *,
         topic: str = "taskiq",
         group: str = "taskiq",
@@ -107,7 +107,7 @@ class RocketMQBroker(AsyncBroker):
         start_deliver_time: bool | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        ClientCore(name_servers, **options)  # never opened: it checks the options
+        ClientCore(address, **options)  # never opened: it checks the options
         super().__init__()
         self.topic: str = check_topic(topic)
         self.group: str = check_group(group)
@@ -117,7 +117,7 @@ class RocketMQBroker(AsyncBroker):
         self.create_topic: bool = check_flag(create_topic, "create_topic")
         self.queues_per_topic: int = check_integer(queues_per_topic, "queues_per_topic", lowest=1)
         self.start_deliver_time: bool | None = optional(check_flag, start_deliver_time, "start_deliver_time")
-        self._name_servers = name_servers
+        self._address = address
         self._options = options
         self._client: Client | None = None
         self._producer: Producer | None = None
@@ -129,7 +129,7 @@ class RocketMQBroker(AsyncBroker):
 
     async def startup(self) -> None:
         """Open the connections, and run the startup of the event handlers, middlewares and result backend."""
-        self._client = Client(self._name_servers, **self._options)
+        self._client = Client(self._address, **self._options)
         await self._client.start()
         self._producer = self._client.producer(self.group, start_deliver_time=self.start_deliver_time)
         await self._producer.start()

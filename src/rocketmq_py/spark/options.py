@@ -46,6 +46,7 @@ SPARK_OPTIONS = frozenset(
 
 OTHER_NAMES: Mapping[str, str] = {
     "kafka.bootstrap.servers": "nameServer",
+    "address": "nameServer",
     "namesrvaddr": "nameServer",
     "namesrv_addr": "nameServer",
     "subscribe": "topic",

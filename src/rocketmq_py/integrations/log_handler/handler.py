@@ -102,7 +102,7 @@ class RocketMQHandler(logging.Handler):
 
     Args:
         topic: the topic of all records.
-        name_servers: name servers as ``host:port;host:port``. None reads NAMESRV_ADDR, else 127.0.0.1:9876.
+        address: name servers as ``host:port;host:port``. None reads NAMESRV_ADDR, else 127.0.0.1:9876.
         level: records below this level are ignored.
         group: the producer group.
         **options: the settings of a Producer and of its Client. ``max_in_flight_bytes`` (here 8 MiB by
@@ -117,7 +117,7 @@ class RocketMQHandler(logging.Handler):
     def __init__(
         self,
         topic: str,
-        name_servers: str | None = None,
+        address: str | None = None,
         *,
         level: int | str = logging.NOTSET,
         group: str = DEFAULT_GROUP,
@@ -125,13 +125,13 @@ class RocketMQHandler(logging.Handler):
     ) -> None:
         options = {"linger": USUAL_LINGER, "max_in_flight_bytes": DEFAULT_MAX_BYTES, **options}
         # Never opened. It checks the options here, where the mistake is, and not in the thread.
-        config = producer.Producer(name_servers, group=group, **options).settings
+        config = producer.Producer(address, group=group, **options).settings
         super().__init__(level)
         self.topic: str = check_topic(topic)
         self.setFormatter(JsonFormatter())
         self._max_bytes = config.max_in_flight_bytes
         self._close_timeout = config.close_timeout
-        self._open_producer = partial(Producer, name_servers, group=group, **options)
+        self._open_producer = partial(Producer, address, group=group, **options)
         self._is_closed = False
         self._reset()
         _handlers.add(self)
