@@ -75,8 +75,8 @@ def of_progress(output: str) -> list[list[str]]:
 def progress_figures(group: GroupDescription) -> list[list[str]]:
     """Return the same figures for a group that Admin described."""
     return sorted(
-        [of.topic, one.queue.broker_name, str(one.queue.queue_id), str(one.broker_offset),
-         str(one.consumer_offset), str(one.lag), moment(one.last_consumed_ms)]
+        [of.topic, one.queue.broker_name, str(one.queue.queue_id), str(one.max_offset),
+         str(one.committed), str(one.lag), moment(one.last_consumed_ms)]
         for of in group.topics for one in of.queues
     )  # fmt: skip
 
@@ -113,7 +113,7 @@ def of_trace(output: str) -> list[list[str]]:
 async def trace_figures(scene: Scene) -> list[list[str]]:
     events = (await scene.admin.messages.trace(scene.sent[0].message_id)).events
     return sorted(
-        [one.kind, one.group, one.client.partition(":")[0], moment(one.time_ms), f"{one.cost_ms}ms",
+        [one.kind, one.group, one.client_address.partition(":")[0], moment(one.time_ms), f"{one.cost_ms}ms",
          "success" if one.success else "failed"]
         for one in events
     )  # fmt: skip
@@ -152,14 +152,14 @@ async def queues(scene: Scene) -> list[list[str]]:
 
 async def brokers(scene: Scene) -> list[list[str]]:
     return [
-        [one.cluster, one.name, str(one.broker_id), one.address, java_version(one.version)]
+        [one.cluster, one.broker_name, str(one.broker_id), one.address, java_version(one.version)]
         for one in (await scene.admin.brokers.list()).brokers
     ]
 
 
 async def counts_of_today(scene: Scene) -> list[list[str]]:
     listed = (await scene.admin.brokers.list()).brokers
-    return [[one.cluster, one.name, str(one.put_today), str(one.get_today)] for one in listed]
+    return [[one.cluster, one.broker_name, str(one.put_today), str(one.get_today)] for one in listed]
 
 
 async def steady_details(scene: Scene) -> dict[str, str]:
@@ -170,8 +170,8 @@ async def steady_details(scene: Scene) -> dict[str, str]:
 async def lag_on_broker(scene: Scene) -> list[list[str]]:
     described = [await scene.admin.groups.describe(group) for group in (LAGGING, MIXED, FAILING)]
     return sorted(
-        [TOPIC, of.group, one.queue.broker_name, str(one.queue.queue_id), str(one.broker_offset),
-         str(one.consumer_offset), str(one.lag)]
+        [TOPIC, of.group, one.queue.broker_name, str(one.queue.queue_id), str(one.max_offset),
+         str(one.committed), str(one.lag)]
         for of in described for topic in of.topics if topic.topic == TOPIC
         for one in topic.queues if one.queue.broker_name == BROKER
     )  # fmt: skip

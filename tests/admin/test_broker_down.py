@@ -113,7 +113,7 @@ READS: dict[str, tuple[Request, Callable[[Any], Any], Any]] = {
         lambda s: s.admin.clients.describe(s.client_id), lambda got: got.client.brokers, UP
     ),
     "brokers.list": (
-        lambda s: s.admin.brokers.list(), lambda got: {one.name for one in got.brokers}, set(UP)
+        lambda s: s.admin.brokers.list(), lambda got: {one.broker_name for one in got.brokers}, set(UP)
     ),
     "access.users": (
         lambda s: s.admin.access.users("ali"), lambda got: [one.brokers for one in got.users], [UP]
@@ -193,7 +193,7 @@ def test_a_partly_failed_change_has_taken_effect_on_the_other_brokers() -> None:
         assert set((await admin.groups.describe("new")).settings) == set(UP)
         described = await admin.groups.describe(GROUP)
         assert [one.max_reconsume_times for one in described.settings.values()] == [3, 3]
-        assert {one.consumer_offset for one in described.topics[0].queues} == {0}
+        assert {one.committed for one in described.topics[0].queues} == {0}
         (bob,) = (await admin.access.users("bob")).users
         assert bob.brokers == UP
 

@@ -60,6 +60,6 @@ def test_the_name_of_a_broker_whose_master_has_left_raises_an_error_that_names_i
                 f"broker 'broker-a' has no master now; use the address of a replica: {address}"
             )
             status = await admin.brokers.describe(address)
-            assert (status.name, status.is_master) == ("broker-a", False)
+            assert (status.broker_name, status.is_master) == ("broker-a", False)
 
     simulate(program, seed=1)

@@ -162,6 +162,6 @@ def test_a_group_without_members_is_reset_on_a_broker_that_notifies_them() -> No
         await admin.groups.create(GROUP)
         await admin.offsets.reset(GROUP, "Orders", Position.offset(1))
         (topic,) = (await admin.groups.describe(GROUP)).topics
-        assert [queue.consumer_offset for queue in topic.queues] == [1]
+        assert [queue.committed for queue in topic.queues] == [1]
 
     run_with_notifying_broker(work)

@@ -210,11 +210,11 @@ class OverIPv6:
                 lambda: admin.messages.trace(sent.message_id), lambda listing: bool(listing.events)
             )
         (event,) = listing.events
-        assert (event.kind, event.broker) == (
+        assert (event.kind, event.broker_address) == (
             TraceKind.SENT,
             core_of(client).routes.broker_address("broker-a"),
         )
-        assert is_local(event.client)
+        assert is_local(event.client_address)
 
     async def test_a_relay_delivers(self, client: Client, topic: str, tmp_path: Path) -> None:
         pytest.importorskip("rocksdict", reason="the extra relay is not installed")

@@ -35,7 +35,7 @@ async def test_describe_returns_the_status_of_a_broker(
                 assert "NoSuchElementException" in str(error)  # noqa: PT017
                 await trio.sleep(0.1)
     info = await core_of(client).name_servers.cluster_info()
-    assert (broker.name, broker.broker_id, broker.is_master) == ("broker-a", 0, True)
+    assert (broker.broker_name, broker.broker_id, broker.is_master) == ("broker-a", 0, True)
     assert broker.address == info.broker_addr_table["broker-a"].broker_addrs[0]
     assert broker.cluster == "DefaultCluster"
     assert broker.version == ("5.5.0" if cluster.name == "embedded" else cluster.name)
@@ -43,9 +43,9 @@ async def test_describe_returns_the_status_of_a_broker(
     assert 0 <= core_of(client).now_ms() - broker.started_ms < 24 * 3600 * 1000
     assert broker.disk_ratio is None or 0 <= broker.disk_ratio <= 1
     listing = await admin.brokers.list()
-    assert [(one.name, one.address) for one in listing.brokers] == [("broker-a", broker.address)]
+    assert [(one.broker_name, one.address) for one in listing.brokers] == [("broker-a", broker.address)]
     assert listing.failures == {}
-    assert (await admin.brokers.describe(broker.address)).name == "broker-a"
+    assert (await admin.brokers.describe(broker.address)).broker_name == "broker-a"
 
 
 async def test_settings_of_a_broker_are_read_and_changed(cluster: ClusterUnderTest, admin: Admin) -> None:

@@ -54,7 +54,7 @@ async def test_a_parent_topic_and_its_lite_topics_are_described(
     await send(client, unique, "s1", 3)
     (first,) = await receive(consumer, 1)
     parent = await admin.lite_topics.describe_parent(unique)
-    assert (parent.topic, parent.expiration, parent.groups) == (unique, 60, (group,))
+    assert (parent.parent, parent.expiration, parent.groups) == (unique, 60, (group,))
     assert (parent.lite_topics, parent.failures) == ({BROKER: 1}, {})
     described = await admin.lite_topics.describe(unique, "s1")
     assert (described.messages, described.failures) == (3, {})
@@ -69,7 +69,7 @@ async def test_a_parent_topic_and_its_lite_topics_are_described(
     assert (missing.messages, missing.brokers[BROKER].subscribers) == (0, {})
     brokers = await admin.lite_topics.brokers()
     broker = brokers.brokers[BROKER]
-    assert (broker.broker, brokers.failures) == (BROKER, {})
+    assert (broker.broker_name, brokers.failures) == (BROKER, {})
     assert broker.subscriptions >= 2
     assert broker.lite_queues >= 1
     assert broker.popped >= 1
@@ -105,7 +105,7 @@ async def test_the_lag_of_a_group_is_reported(
     await send(client, unique, "s2", 5)
     report = await admin.lite_topics.lag(group)
     assert (report.group, report.parent, report.lag, report.failures) == (group, unique, 7, {})
-    assert [(one.lite_topic, one.broker, one.lag) for one in report.largest] == [
+    assert [(one.lite_topic, one.broker_name, one.lag) for one in report.largest] == [
         ("s2", BROKER, 5),
         ("s1", BROKER, 2),
     ]

@@ -144,7 +144,7 @@ async def test_tracks_return_the_state_of_a_message_in_each_group(
             "behind": (TrackType.NOT_ONLINE, False),
             "pulling": (TrackType.PULL, True),
         }
-        assert found[names["gone"]].consumer_offset == sent.queue_offset + 1
+        assert found[names["gone"]].committed == sent.queue_offset + 1
         assert [one.failure for one in tracks] == [None] * len(tracks)
         assert queues
         nursery.cancel_scope.cancel()
@@ -278,8 +278,8 @@ async def test_the_trace_of_a_message(
         (TraceKind.CONSUMED, unique, True, 1, "SUCCESS"),
     ]
     assert [one.time_ms for one in events] == sorted(one.time_ms for one in events)
-    assert events[0].broker is not None
-    assert {kind.client.partition(":")[0] for kind in events} == {cluster.sees_clients_at}
+    assert events[0].broker_address is not None
+    assert {kind.client_address.partition(":")[0] for kind in events} == {cluster.sees_clients_at}
     assert (await admin.messages.trace("unknown-id")).events == ()
     assert sent.message_id != other.message_id
     assert TRACE_TOPIC in await core_of(client).name_servers.topics()

@@ -53,7 +53,7 @@ async def commit_zero(client: Client, group: str, topic: str) -> None:
 async def offsets(admin: Admin, group: str, topic: str) -> list[int]:
     described = await admin.groups.describe(group)
     (of_topic,) = [one for one in described.topics if one.topic == topic]
-    return [queue.consumer_offset for queue in of_topic.queues]
+    return [queue.committed for queue in of_topic.queues]
 
 
 @pytest.mark.versions

@@ -84,7 +84,7 @@ async def test_output_that_scripts_rely_on(cluster: ClusterUnderTest, client: Cl
 
     assert await output_of("topic create Orders --queues 8") == f"topic {topic}: created on broker-a\n"
     assert topic in [one["topic"] for one in await output_of("topic list --json")]
-    assert [one["name"] for one in await output_of("broker list --json")] == ["broker-a"]
+    assert [one["broker_name"] for one in await output_of("broker list --json")] == ["broker-a"]
     sent = await run("send", "-t", topic, "-n", cluster.address, "-c", "60", "x")
     assert sent.returncode == 0, sent.stderr
     await until_readable(client, topic, count=60)

@@ -42,7 +42,7 @@ def test_lite_topics_are_described(invoke: Invoke, cluster: tuple[str, str]) -> 
     assert (sent.code, sent.out) == (0, b"")
     parent = invoke("lite", "describe", "Sessions", *at)
     assert parent.out.decode().splitlines() == [
-        "TOPIC     EXPIRATION  GROUPS  BROKER    LITE TOPICS",
+        "PARENT    EXPIRATION  GROUPS  BROKER    LITE TOPICS",
         "Sessions       never  agents  broker-a            1",
     ]
     described = json.loads(invoke("lite", "describe", "Sessions", "s1", "--json", *at).out)

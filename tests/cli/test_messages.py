@@ -113,7 +113,7 @@ def test_tracks_and_trace_of_a_message(invoke: Invoke, threaded_broker: str) -> 
             "group": "billing",
             "track_type": "NOT_ONLINE",
             "is_past": True,
-            "consumer_offset": 1,
+            "committed": 1,
             "failure": None,
         }
     ]

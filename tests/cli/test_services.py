@@ -177,7 +177,7 @@ def test_a_group_without_members_is_described_by_topic(command: Command) -> None
     (topic,) = value["topics"]
     (queue,) = topic["queues"]
     assert (topic["topic"], value["lag"], value["rate"], value["members"]) == ("Orders", 2, None, [])
-    assert (queue["broker_offset"], queue["consumer_offset"], queue["last_consumed_ms"]) == (5, 3, None)
+    assert (queue["max_offset"], queue["committed"], queue["last_consumed_ms"]) == (5, 3, None)
     assert notes(ended) == [
         "not shown: settings of the group",
         "not shown: rate, and times of the last consumed messages",

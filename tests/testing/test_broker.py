@@ -218,7 +218,7 @@ def test_advance_ends_invisible_times_and_keeps_connections() -> None:
             broker.advance("61m")
             [again] = consumer.receive(invisible=60.0, wait=10.0)
             assert (again.body, again.reconsume_times) == (first.body, 1)
-        assert len({request.client for request in broker.requests("POP_MESSAGE")}) == 1
+        assert len({request.client_address for request in broker.requests("POP_MESSAGE")}) == 1
 
 
 async def test_advance_checks_open_transactions() -> None:

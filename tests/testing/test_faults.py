@@ -117,7 +117,7 @@ def test_a_fault_can_affect_a_single_client() -> None:
         one.send(Message("T", b"x"))
         other.send(Message("T", b"x"))
         first, _ = broker.requests("SEND_MESSAGE")
-        with broker.fail("SEND_MESSAGE", client=first.client):
+        with broker.fail("SEND_MESSAGE", client=first.client_address):
             other.send(Message("T", b"y"))
             with pytest.raises(BrokerError):
                 one.send(Message("T", b"y"))
@@ -176,7 +176,7 @@ def test_a_client_reconnects_after_a_cut() -> None:
         sender.send(Message("T", b"x"))
         broker.cut("broker-a")
         sender.send(Message("T", b"y"))
-        clients = {request.client for request in broker.requests("SEND_MESSAGE")}
+        clients = {request.client_address for request in broker.requests("SEND_MESSAGE")}
         assert (len(clients), bodies(broker)) == (2, [b"x", b"y"])
 
 
@@ -240,10 +240,10 @@ def test_a_network_fault_can_affect_a_single_client_or_broker(by: str) -> None:
                 assert fast == 0
             with world.freeze(client=client, server=server):
                 assert await seconds() == [20, 0]
-            connections = {one.client for one in world.requests("SEND_MESSAGE")}
+            connections = {one.client_address for one in world.requests("SEND_MESSAGE")}
             world.cut(client=client, server=server)
             assert await seconds() == [0, 0]
-            assert len({one.client for one in world.requests("SEND_MESSAGE")} - connections) == 1
+            assert len({one.client_address for one in world.requests("SEND_MESSAGE")} - connections) == 1
 
     simulate(program, seed=1, brokers=2, topics={"T": 1}, split=0.0)
 

@@ -30,7 +30,7 @@ class BrokerStatus:
     """The runtime figures of a broker. Java: ``brokerStatus`` and ``clusterList``.
 
     Attributes:
-        name: the broker's name. A master and its replicas share it.
+        broker_name: the broker's name. A master and its replicas share it.
         cluster: the broker's cluster.
         broker_id: 0 for a master, another number for a replica.
         address: ``host:port``.
@@ -49,7 +49,7 @@ class BrokerStatus:
         details: all figures that the broker reports, under Java's names.
     """
 
-    name: str
+    broker_name: str
     cluster: str
     broker_id: int
     address: str
@@ -79,7 +79,7 @@ class BrokerStatus:
         started_ms = _first_number(details, "bootTimestamp")
         disk_ratio = _first_number(details, "commitLogDiskRatio")
         return cls(
-            name=name,
+            broker_name=name,
             cluster=cluster,
             broker_id=broker_id,
             address=address,

@@ -70,7 +70,7 @@ class AssignedQueue:
         locked: whether the member holds the queue's lock for ordered consumption. None for a queue that it
             pops.
         pulled_ms: time of the last pull or pop, epoch milliseconds. None if there was none.
-        consumed_ms: time of the last consumed message, epoch milliseconds. None if there was none, and for a
+        handled_ms: time of the last handled message, epoch milliseconds. None if there was none, and for a
             queue that the member pops.
     """
 
@@ -79,7 +79,7 @@ class AssignedQueue:
     cached: int
     locked: bool | None
     pulled_ms: int | None
-    consumed_ms: int | None
+    handled_ms: int | None
 
 
 @attrs.frozen(kw_only=True)
@@ -89,19 +89,19 @@ class ConsumeRates:
     Attributes:
         topic: the topic.
         pulled_per_second: messages pulled per second.
-        pull_ms: mean duration of a pull, milliseconds.
-        consumed_per_second: messages consumed per second.
+        pull_seconds: mean time of a pull.
+        handled_per_second: messages handled per second.
         failed_per_second: messages per second whose handler failed.
-        consume_ms: mean duration of a handler call, milliseconds.
+        handle_seconds: mean time of a handler call.
         failed_last_hour: messages in the last hour whose handler failed.
     """
 
     topic: str
     pulled_per_second: float
-    pull_ms: float
-    consumed_per_second: float
+    pull_seconds: float
+    handled_per_second: float
     failed_per_second: float
-    consume_ms: float
+    handle_seconds: float
     failed_last_hour: int
 
     @classmethod
@@ -110,10 +110,10 @@ class ConsumeRates:
         return cls(
             topic=topic,
             pulled_per_second=status.pull_tps,
-            pull_ms=status.pull_rt,
-            consumed_per_second=status.consume_ok_tps,
+            pull_seconds=status.pull_rt / 1000,
+            handled_per_second=status.consume_ok_tps,
             failed_per_second=status.consume_failed_tps,
-            consume_ms=status.consume_rt,
+            handle_seconds=status.consume_rt / 1000,
             failed_last_hour=status.consume_failed_msgs,
         )
 
@@ -296,7 +296,7 @@ class Clients(Operations):
                 cached=pulled.cached_msg_count,
                 locked=pulled.locked,
                 pulled_ms=pulled.last_pull_timestamp or None,
-                consumed_ms=pulled.last_consume_timestamp or None,
+                handled_ms=pulled.last_consume_timestamp or None,
             )
             for queue, pulled in info.queue_table.items()
         ]
@@ -307,7 +307,7 @@ class Clients(Operations):
                 cached=popped.wait_ack_count,
                 locked=None,
                 pulled_ms=popped.last_pop_timestamp or None,
-                consumed_ms=None,
+                handled_ms=None,
             )
             for queue, popped in info.pop_queue_table.items()
         ]

@@ -158,8 +158,8 @@ def lag_of(stats: Iterable[ConsumeStats], members: Iterable[GroupMember]) -> tup
         for queue, offset in one.offset_table.items():
             lag = QueueLag(
                 queue=queue,
-                broker_offset=offset.broker_offset,
-                consumer_offset=offset.consumer_offset,
+                max_offset=offset.broker_offset,
+                committed=offset.consumer_offset,
                 pull_offset=max(offset.pull_offset, offset.consumer_offset),
                 last_consumed_ms=offset.last_timestamp or None,
                 client_id=owners.get(queue),

@@ -58,17 +58,17 @@ class QueueLag:
 
     Attributes:
         queue: the queue.
-        broker_offset: the offset of the queue's next message.
-        consumer_offset: the group's committed offset: its first message that is not consumed.
+        max_offset: the offset of the queue's next message.
+        committed: the group's committed offset: its first message that is not consumed.
         pull_offset: the first message that the broker has not sent to the group (5.x). Equal to
-            ``consumer_offset`` on 4.x.
+            ``committed`` on 4.x.
         last_consumed_ms: store time of the last consumed message, epoch milliseconds. None if there is none.
         client_id: the member that the queue is assigned to. None if no member reported it.
     """
 
     queue: MessageQueue
-    broker_offset: int
-    consumer_offset: int
+    max_offset: int
+    committed: int
     pull_offset: int
     last_consumed_ms: int | None
     client_id: str | None = None
@@ -76,7 +76,7 @@ class QueueLag:
     @property
     def lag(self) -> int:
         """The number of messages that are not consumed yet."""
-        return self.broker_offset - self.consumer_offset
+        return self.max_offset - self.committed
 
 
 @attrs.frozen(kw_only=True)

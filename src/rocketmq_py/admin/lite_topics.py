@@ -62,7 +62,7 @@ class LiteTopics(Operations):
         )
         found = {
             name: LiteBroker(
-                broker=name,
+                broker_name=name,
                 lite_queues=info.current_lmq_num,
                 subscriptions=info.lite_subscription_count,
                 popped=info.order_info_count,
@@ -87,7 +87,7 @@ class LiteTopics(Operations):
         groups = {group for info in results.values.values() for group in info.groups}
         expirations = [info.ttl for info in results.values.values()]
         return ParentTopic(
-            topic=parent,
+            parent=parent,
             expiration=_minutes(expirations[0]) if expirations else None,
             groups=tuple(sorted(groups)),
             lite_topics={name: info.lite_topic_count for name, info in results.values.items()},
@@ -158,7 +158,7 @@ class LiteTopics(Operations):
         lags = [
             LiteTopicLag(
                 lite_topic=split_lite_queue(one.lite_topic)[1],
-                broker=name,
+                broker_name=name,
                 lag=one.lag_count,
                 waiting_since_ms=_time(one.earliest_unconsumed_timestamp),
             )
@@ -169,7 +169,7 @@ class LiteTopics(Operations):
             lags = [
                 LiteTopicLag(
                     lite_topic=lite_topic,
-                    broker=name,
+                    broker_name=name,
                     lag=info.total_lag_count,
                     waiting_since_ms=_time(info.earliest_unconsumed_timestamp),
                 )

@@ -14,7 +14,7 @@ class LiteBroker:
     """A broker's numbers of lite topics. Java: ``GetBrokerLiteInfoResponseBody``.
 
     Attributes:
-        broker: the broker's name.
+        broker_name: the broker's name.
         lite_queues: the queues of lite topics, and other light queues.
         subscriptions: the subscriptions of all clients: one for each client and lite topic.
         popped: the lite topics that a group has popped from.
@@ -23,7 +23,7 @@ class LiteBroker:
         groups: the consumer groups of each parent topic, sorted.
     """
 
-    broker: str
+    broker_name: str
     lite_queues: int
     subscriptions: int
     popped: int
@@ -50,14 +50,14 @@ class ParentTopic:
     """A parent topic. Java: ``GetParentTopicInfoResponseBody``.
 
     Attributes:
-        topic: the topic.
+        parent: the topic.
         expiration: minutes after its last message until a lite topic expires. None for never.
         groups: the consumer groups that are bound to it, sorted.
         lite_topics: the number of lite topics with messages on each broker, by the broker's name.
         failures: the errors of the brokers that failed, by name.
     """
 
-    topic: str
+    parent: str
     expiration: int | None
     groups: tuple[str, ...]
     lite_topics: Mapping[str, int]
@@ -142,13 +142,13 @@ class LiteTopicLag:
 
     Attributes:
         lite_topic: the lite topic.
-        broker: the broker's name.
+        broker_name: the broker's name.
         lag: the number of messages that are not consumed.
         waiting_since_ms: the store time of the first of them, epoch milliseconds. None if it is unknown.
     """
 
     lite_topic: str
-    broker: str
+    broker_name: str
     lag: int
     waiting_since_ms: int | None
 

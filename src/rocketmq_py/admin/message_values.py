@@ -44,14 +44,14 @@ class MessageTrack:
     Attributes:
         group: the group.
         track_type: the state.
-        consumer_offset: the group's offset in the message's queue. None if it has none.
+        committed: the group's committed offset in the message's queue. None if it has none.
         is_past: whether that offset is past the message.
         failure: the error that made the state UNKNOWN.
     """
 
     group: str
     track_type: TrackType
-    consumer_offset: int | None = None
+    committed: int | None = None
     is_past: bool = False
     failure: RocketMQError | None = None
 
@@ -111,24 +111,25 @@ class TraceEvent:
         kind: the kind of the event.
         time_ms: start time, epoch milliseconds on the client's clock. If only the end was traced, its time.
         group: the producer or consumer group.
-        client: the client's address, ``host:port``.
+        client_address: the client's address, ``host:port``.
         cost_ms: duration, milliseconds. None if it has not ended or is unknown.
         success: whether it succeeded. None if it has not ended.
         reconsume_times: number of earlier deliveries to the group that failed.
         detail: the outcome of a handler's call (SUCCESS, TIME_OUT, EXCEPTION, RETURN_NULL, FAILED) or of a
             transaction (COMMIT_MESSAGE, ROLLBACK_MESSAGE, UNKNOW). None for other events.
-        broker: the address of the broker that the message was sent to, ``host:port``. None for other events.
+        broker_address: the address of the broker that the message was sent to, ``host:port``. None for other
+            events.
     """
 
     kind: TraceKind
     time_ms: int
     group: str
-    client: str
+    client_address: str
     cost_ms: int | None = None
     success: bool | None = None
     reconsume_times: int = 0
     detail: str | None = None
-    broker: str | None = None
+    broker_address: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -155,13 +156,13 @@ class DirectConsumeResult:
     Attributes:
         result: CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION or CR_RETURN_NULL.
         remark: the error of the handler as text. None if it succeeded.
-        spent_ms: duration of the handler's call, milliseconds.
+        cost_ms: duration of the handler's call, milliseconds.
         orderly: whether the member consumes in order.
     """
 
     result: str
     remark: str | None
-    spent_ms: int
+    cost_ms: int
     orderly: bool
 
     @property

@@ -221,7 +221,7 @@ class Messages(Operations):
         return DirectConsumeResult(
             result=result.consume_result,
             remark=result.remark,
-            spent_ms=result.spent_time_mills,
+            cost_ms=result.spent_time_mills,
             orderly=result.order,
         )
 
@@ -276,7 +276,7 @@ class Messages(Operations):
         else:
             track_type = TrackType.NOT_ONLINE
         return MessageTrack(
-            group=group, track_type=track_type, consumer_offset=offset, is_past=is_past, failure=failure
+            group=group, track_type=track_type, committed=offset, is_past=is_past, failure=failure
         )
 
     def _track_type(
@@ -330,8 +330,8 @@ def _producer_event(record: PublishTrace | EndTransactionTrace, client: str) -> 
         kind=TraceKind.SENT,
         time_ms=record.timestamp_ms,
         group=record.group,
-        client=client,
-        broker=normal_address(record.store_host) or None,
+        client_address=client,
+        broker_address=normal_address(record.store_host) or None,
     )
     if isinstance(record, PublishTrace):
         return attrs.evolve(event, cost_ms=record.cost_ms, success=record.success)
@@ -343,14 +343,14 @@ def _recall_event(record: RecallTrace, client: str) -> TraceEvent:
         kind=TraceKind.RECALLED,
         time_ms=record.timestamp_ms,
         group=record.group,
-        client=client,
+        client_address=client,
         success=record.success,
     )
 
 
 def _consumer_event(call: _ConsumerCall) -> TraceEvent:
     start, end = call.start, call.end
-    event = TraceEvent(kind=TraceKind.CONSUMED, time_ms=0, group="", client=call.client)
+    event = TraceEvent(kind=TraceKind.CONSUMED, time_ms=0, group="", client_address=call.client)
     if end is not None:
         event = attrs.evolve(
             event,

@@ -34,7 +34,7 @@ SECRET_SETTINGS = ("initAuthenticationUser", "innerClientAuthenticationCredentia
 broker_argument: Final = click.argument("name", metavar="BROKER", callback=checked(not_empty))
 
 BROKERS: Final = Listing(
-    Field("name", "BROKER"),
+    Field("broker_name", "BROKER"),
     Field("is_master", "ROLE", cell=lambda is_master: "master" if is_master else "replica"),
     Field("address", "ADDRESS"),
     Field("version", "VERSION"),

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from rocketmq_py.admin.clients import ClientDescription
     from rocketmq_py.errors import RocketMQError
 
+
+def _milliseconds(seconds: float) -> float:
+    return seconds * 1000
+
+
 CLIENTS: Final = Listing(
     Field("client_id", "CLIENT"),
     Field("address", "ADDRESS"),
@@ -51,14 +56,14 @@ QUEUES: Final = Listing(
     Field("cached", "CACHED", right=True),
     Field("locked", "LOCKED"),
     Field("pulled_ms", "PULLED", cell=format_time),
-    Field("consumed_ms", "CONSUMED", cell=format_time),
+    Field("handled_ms", "HANDLED", cell=format_time),
 )
 RATES: Final = Listing(
     Field("topic", "TOPIC"),
     Field("pulled_per_second", "PULLED/S", right=True),
-    Field("pull_ms", "PULL MS", right=True),
-    Field("consumed_per_second", "CONSUMED/S", right=True),
-    Field("consume_ms", "CONSUME MS", right=True),
+    Field("pull_seconds", "PULL MS", cell=_milliseconds, right=True),
+    Field("handled_per_second", "HANDLED/S", right=True),
+    Field("handle_seconds", "HANDLE MS", cell=_milliseconds, right=True),
     Field("failed_per_second", "FAILED/S", right=True),
     Field("failed_last_hour", "FAILED LAST HOUR", right=True),
 )

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 QUEUES: Final = Listing(
     Field("broker_name", "BROKER", "queue.broker_name"),
     Field("queue_id", "QUEUE", "queue.queue_id", right=True),
-    Field("broker_offset", "BROKER OFFSET", right=True),
-    Field("consumer_offset", "CONSUMER OFFSET", right=True),
+    Field("max_offset", "MAX OFFSET", right=True),
+    Field("committed", "COMMITTED", right=True),
     Field("pull_offset"),
     Field("lag", "LAG", right=True),
     Field("last_consumed_ms", "LAST CONSUMED", cell=format_time),

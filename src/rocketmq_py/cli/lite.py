@@ -42,7 +42,7 @@ _group = click.argument("group", metavar="GROUP", callback=checked(check_group))
 
 
 BROKERS: Final = Listing(
-    Field("broker", "BROKER"),
+    Field("broker_name", "BROKER"),
     Field("lite_queues", "LITE QUEUES", right=True),
     Field("subscriptions", "SUBSCRIPTIONS", right=True),
     Field("popped", "POPPED", right=True),
@@ -66,7 +66,7 @@ SUBSCRIBED: Final = Listing(
 )
 LAGS: Final = Listing(
     Field("lite_topic", "LITE TOPIC"),
-    Field("broker", "BROKER"),
+    Field("broker_name", "BROKER"),
     Field("lag", "LAG", right=True),
     Field("waiting_since_ms", "WAITING SINCE", cell=format_time),
 )
@@ -178,7 +178,7 @@ def offer(access: Access, output: OutputFormat, group: str, client_id: str | Non
 
 def _parent_value(topic: ParentTopic) -> dict[str, Any]:
     return {
-        "topic": topic.topic,
+        "parent": topic.parent,
         "expiration": topic.expiration,
         "groups": list(topic.groups),
         "lite_topics": dict(topic.lite_topics),
@@ -188,14 +188,14 @@ def _parent_value(topic: ParentTopic) -> dict[str, Any]:
 
 def _parent_table(topic: ParentTopic) -> Table:
     columns = [
-        Column("TOPIC"),
+        Column("PARENT"),
         Column("EXPIRATION", right=True),
         Column("GROUPS"),
         Column("BROKER"),
         Column("LITE TOPICS", right=True),
     ]
     expiration = "never" if topic.expiration is None else f"{topic.expiration} min"
-    rows = [(topic.topic, expiration, topic.groups, *item) for item in topic.lite_topics.items()]
+    rows = [(topic.parent, expiration, topic.groups, *item) for item in topic.lite_topics.items()]
     return Table(columns, rows)
 
 

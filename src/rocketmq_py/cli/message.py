@@ -210,11 +210,11 @@ def consume(
         value = {
             "result": result.result,
             "success": result.success,
-            "spent_ms": result.spent_ms,
+            "cost_ms": result.cost_ms,
             "remark": result.remark,
         }
         columns = [Column("RESULT"), Column("MS", right=True), Column("REMARK")]
-        print_result(output, value, [Table(columns, [(result.result, result.spent_ms, result.remark)])])
+        print_result(output, value, [Table(columns, [(result.result, result.cost_ms, result.remark)])])
         if not result.success:
             raise CommandError(f"the handler of {client} failed: {result.remark or result.result}")
 

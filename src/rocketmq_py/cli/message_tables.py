@@ -19,19 +19,19 @@ TRACKS: Final = Listing(
     Field("group", "GROUP"),
     Field("track_type", "TRACK"),
     Field("is_past", "PAST"),
-    Field("consumer_offset", "GROUP OFFSET", right=True),
+    Field("committed", "COMMITTED", right=True),
     Field("failure", get=lambda track: None if track.failure is None else str(track.failure)),
 )
 EVENTS: Final = Listing(
     Field("time_ms", "TIME", cell=lambda time_ms: format_time(time_ms or None)),
     Field("kind", "KIND"),
     Field("group", "GROUP"),
-    Field("client", "CLIENT"),
+    Field("client_address", "CLIENT"),
     Field("cost_ms", "MS", right=True),
     Field("success", "SUCCESS"),
     Field("reconsume_times", "RECONSUME TIMES", right=True),
     Field("detail", "DETAIL"),
-    Field("broker", "BROKER", wide=True),
+    Field("broker_address", "BROKER", wide=True),
 )
 
 

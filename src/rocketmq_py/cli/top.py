@@ -220,9 +220,7 @@ class ActivityMonitor:
         from rocketmq_py.admin.group_values import MEMBERS
 
         offsets = {
-            (group.group, queue.queue): queue.consumer_offset
-            for topic in group.topics
-            for queue in topic.queues
+            (group.group, queue.queue): queue.committed for topic in group.topics for queue in topic.queues
         }
         consumed = sum(max(offset - self._committed.get(key, offset), 0) for key, offset in offsets.items())
         self._committed.update(offsets)

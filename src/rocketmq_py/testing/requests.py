@@ -29,14 +29,14 @@ class Request:
 
     Attributes:
         code: the RequestCode.
-        client: the client's address, ``host:port``.
+        client_address: the client's address, ``host:port``.
         fields: the header's fields, without secrets.
         size: bytes of the body.
         time_ms: when it was received, epoch milliseconds on the broker's clock.
     """
 
     code: int
-    client: str
+    client_address: str
     fields: Mapping[str, str]
     size: int
     time_ms: int
@@ -54,13 +54,13 @@ class Request:
     def __str__(self) -> str:
         """Return a description for the output of failed tests."""
         topic = "" if self.topic is None else f" {self.topic}"
-        return f"{self.name}{topic} from {self.client}"
+        return f"{self.name}{topic} from {self.client_address}"
 
 
-def record_request(command: Command, client: str, time_ms: int) -> Request:
+def record_request(command: Command, client_address: str, time_ms: int) -> Request:
     """Create the record of a received request."""
     fields = {name: value for name, value in command.fields.items() if name not in _SECRETS}
-    return Request(command.code, client, fields, len(command.body), time_ms)
+    return Request(command.code, client_address, fields, len(command.body), time_ms)
 
 
 def code_name(code: int) -> str:
