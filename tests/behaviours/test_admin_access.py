@@ -62,23 +62,23 @@ async def test_users_and_rules_are_created_changed_and_deleted(address: str) -> 
         with pytest.raises(BrokerError, match="The user is not exist"):
             await admin.access.alter_user("nobody", secret="x")
 
-        assert await admin.access.create_user("alice", "alice-secret", exist_ok=True) == ()
+        assert await admin.access.create_user("alice", "alice-secret", if_not_exists=True) == ()
         with pytest.raises(AlreadyExistsError) as user_caught:
-            await admin.access.create_user("alice", "hunter2", is_super=True, exist_ok=True)
+            await admin.access.create_user("alice", "hunter2", is_super=True, if_not_exists=True)
         assert (user_caught.value.kind, user_caught.value.name) == ("user", "alice")
         assert user_caught.value.brokers == brokers
         assert user_caught.value.differences == ("is_super is false, not true", "the secret is another one")
         assert "hunter2" not in str(user_caught.value)
         assert "alice-secret" not in str(user_caught.value)
-        assert await admin.access.create_user("alic", "x", exist_ok=True) == brokers
+        assert await admin.access.create_user("alic", "x", if_not_exists=True) == brokers
         await admin.access.delete_user("alic")
 
         for expected in (brokers, ()):
-            put = admin.access.put_rule("alice", "Topic:Once", ["pub", "Sub"], replace=False)
+            put = admin.access.put_rule("alice", "Topic:Once", ["pub", "Sub"], if_not_exists=True)
             assert await put == expected
         with pytest.raises(AlreadyExistsError) as rule_caught:
             await admin.access.put_rule(
-                "alice", "Topic:Once", ["Pub"], source_ips=["127.0.0.1"], is_allowed=False, replace=False
+                "alice", "Topic:Once", ["Pub"], source_ips=["127.0.0.1"], is_allowed=False, if_not_exists=True
             )
         assert (rule_caught.value.kind, rule_caught.value.name) == ("rule", "alice on Topic:Once")
         assert rule_caught.value.differences == (

@@ -213,12 +213,12 @@ async def test_describe_reports_conflicting_subscriptions(
         nursery.cancel_scope.cancel()
 
 
-async def test_create_can_be_repeated_with_exist_ok(admin: Admin, unique: str) -> None:
-    brokers = await admin.groups.create(unique, max_reconsume_times=3, exist_ok=True)
+async def test_create_can_be_repeated_with_if_not_exists(admin: Admin, unique: str) -> None:
+    brokers = await admin.groups.create(unique, max_reconsume_times=3, if_not_exists=True)
     assert brokers
-    assert await admin.groups.create(unique, max_reconsume_times=3, exist_ok=True) == ()
+    assert await admin.groups.create(unique, max_reconsume_times=3, if_not_exists=True) == ()
     with pytest.raises(AlreadyExistsError) as caught:
-        await admin.groups.create(unique, consume_enable=False, exist_ok=True)
+        await admin.groups.create(unique, consume_enable=False, if_not_exists=True)
     assert (caught.value.kind, caught.value.name, caught.value.brokers) == ("group", unique, brokers)
     assert caught.value.differences == (
         "consume_enable is true, not false",

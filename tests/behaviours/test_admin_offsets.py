@@ -44,7 +44,7 @@ async def commit_zero(client: Client, group: str, topic: str) -> None:
     ((_, broker),) = (await core_of(client).name_servers.cluster_info()).broker_addr_table.items()
     if await core_of(client).brokers.version(broker.broker_addrs[MASTER_ID]) == version_ordinal("5.2.0"):
         async with client.admin() as admin:
-            await admin.groups.create(group, exist_ok=True)
+            await admin.groups.create(group, if_not_exists=True)
     queues = (await core_of(client).routes.get(topic)).read_queues
     async with client.reader() as reader:
         await reader.commit(group, dict.fromkeys(queues, 0))

@@ -79,17 +79,17 @@ async def test_create_of_an_existing_topic_raises_and_changes_nothing(admin: Adm
     }
 
 
-async def test_create_can_be_repeated_with_exist_ok(
+async def test_create_can_be_repeated_with_if_not_exists(
     cluster: ClusterUnderTest, admin: Admin, unique: str
 ) -> None:
     settings: dict[str, Any] = {"queues": 2, "permission": "R"}
     if cluster.has(TOPIC_ATTRIBUTES):
         settings["message_type"] = "FIFO"
-    brokers = await admin.topics.create(unique, exist_ok=True, **settings)
+    brokers = await admin.topics.create(unique, if_not_exists=True, **settings)
     assert brokers
-    assert await admin.topics.create(unique, exist_ok=True, **settings) == ()
+    assert await admin.topics.create(unique, if_not_exists=True, **settings) == ()
     with pytest.raises(AlreadyExistsError, match="with other settings") as caught:
-        await admin.topics.create(unique, queues=2, write_queues=3, exist_ok=True)
+        await admin.topics.create(unique, queues=2, write_queues=3, if_not_exists=True)
     assert (caught.value.kind, caught.value.name, caught.value.brokers) == ("topic", unique, brokers)
     expected = ["permission is R, not RW", "write_queues is 2, not 3"]
     assert list(caught.value.differences) == sorted(

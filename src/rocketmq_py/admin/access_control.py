@@ -83,7 +83,7 @@ class AccessControl(Operations):
         )
 
     async def create_user(
-        self, name: str, secret: str, *, is_super: bool = False, exist_ok: bool = False
+        self, name: str, secret: str, *, is_super: bool = False, if_not_exists: bool = False
     ) -> tuple[str, ...]:
         """Create a user. Java: ``createUser``.
 
@@ -91,21 +91,21 @@ class AccessControl(Operations):
             name: the name, which is the user's access key.
             secret: the user's secret key.
             is_super: whether the user may do everything.
-            exist_ok: whether it is no error if brokers have the user already with these settings and are
-                enabled, so that the call can be repeated. It is created on the others.
+            if_not_exists: create it only on the brokers that do not have it. It is no error if the others
+                have it with these settings, and enabled, so that the call can be repeated.
 
         Raises:
-            AlreadyExistsError: with ``exist_ok``, a broker has the user with other settings, and
+            AlreadyExistsError: with ``if_not_exists``, a broker has the user with other settings, and
                 ``differences`` says which. Nothing was created.
         """
-        check_flag(exist_ok, "exist_ok")
+        check_flag(if_not_exists, "if_not_exists")
         info = UserInfo(
             username=check_not_blank(name, "name"),
             password=check_not_blank(secret, "secret"),
             user_type=_wire_flag(check_flag(is_super, "is_super"), SUPER, NORMAL),
         )
         missing = None
-        if exist_ok:
+        if if_not_exists:
             found = await self._existing(
                 ListUsersRequest(filter=name),
                 read_users,
@@ -171,11 +171,12 @@ class AccessControl(Operations):
         *,
         is_allowed: bool = True,
         source_ips: Iterable[str] = (),
-        replace: bool = True,
+        if_not_exists: bool = False,
     ) -> tuple[str, ...]:
         """Allow or deny a user some actions on a resource. Java: ``createAcl``, ``updateAcl``.
 
-        The rule replaces the user's previous rule for the same resource, unless ``replace`` is False.
+        The rule replaces the user's previous rule for the same resource, unless ``if_not_exists``
+        is set.
 
         Args:
             user: the user's name.
@@ -184,16 +185,16 @@ class AccessControl(Operations):
             actions: some of ACTIONS.
             is_allowed: whether the actions are allowed. Otherwise they are denied.
             source_ips: limits the rule to these addresses or networks. Empty for all.
-            replace: whether to replace another rule for the resource. False creates the rule on the brokers
-                that have none.
+            if_not_exists: create it only on the brokers that have no rule for the resource. It is no error if
+                the others have this rule, so that the call can be repeated.
 
         Raises:
             ConfigurationError: an action or the kind of resource does not exist.
-            AlreadyExistsError: ``replace`` is False, and a broker has another rule for the resource.
+            AlreadyExistsError: with ``if_not_exists``, a broker has another rule for the resource, and
                 ``differences`` says how it differs. Nothing was changed.
         """
         check_not_blank(user, "user")
-        check_flag(replace, "replace")
+        check_flag(if_not_exists, "if_not_exists")
         entry = PolicyEntryInfo(
             resource=_checked_resource(resource),
             actions=_checked_actions(actions),
@@ -203,7 +204,7 @@ class AccessControl(Operations):
         policies = (PolicyInfo(policy_type="Custom", entries=(entry,)),)
         body = AclInfo(subject=USER_PREFIX + user, policies=policies).encode()
         missing = None
-        if not replace:
+        if if_not_exists:
             missing = await self._brokers_without_rule(user, entry)
         header = CreateAclRequest(subject=USER_PREFIX + user)
         return await self._change(header, f"setting a rule of user {user!r}", body, missing)

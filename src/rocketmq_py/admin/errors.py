@@ -15,8 +15,8 @@ class AlreadyExistsError(RocketMQError):
         kind: ``topic``, ``group``, ``user`` or ``rule``.
         name: its name. That of a rule has the user and the resource.
         brokers: the names of the brokers that have it.
-        differences: with ``exist_ok``, the settings that differ, in words, such as ``orderly is true, not
-            false``. Empty without ``exist_ok``.
+        differences: with ``if_not_exists``, the settings that differ, in words, such as ``orderly is true,
+            not false``. Empty without ``if_not_exists``.
     """
 
     def __init__(self, kind: str, name: str, brokers: Sequence[str], differences: Sequence[str] = ()) -> None:

@@ -223,7 +223,7 @@ class Groups(Operations):
         attributes: Mapping[str, str] | None = None,
         brokers: Iterable[str] | None = None,
         cluster: str | None = None,
-        exist_ok: bool = False,
+        if_not_exists: bool = False,
     ) -> tuple[str, ...]:
         """Create a group. Java: ``updateSubGroup``.
 
@@ -238,8 +238,8 @@ class Groups(Operations):
             attributes: further settings (5.x), such as ``{"priority.factor": "50"}``.
             brokers: the names of the brokers to create it on. None for all.
             cluster: create it only on the brokers of this cluster. None for all.
-            exist_ok: whether it is no error if brokers have the group already with these settings, so that
-                the call can be repeated. It is created on the others.
+            if_not_exists: create it only on the brokers that do not have it. It is no error if the others
+                have it with these settings, so that the call can be repeated.
 
         Returns:
             The names of the brokers that the group was created on.
@@ -248,14 +248,14 @@ class Groups(Operations):
             ConfigurationError: the name or a number is not allowed, or a broker or the cluster does not
                 exist.
             AlreadyExistsError: one of the brokers already has the group. Change it with :meth:`alter`. With
-                ``exist_ok``, one of them has it with other settings, and ``differences`` says which. Nothing
-                was created.
+                ``if_not_exists``, one of them has it with other settings, and ``differences`` says which.
+                Nothing was created.
             UnsupportedByBrokerError: ``attributes`` were given and a broker is older than 5.0. Nothing was
                 created.
             SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
                 error is raised.
         """
-        check_flag(exist_ok, "exist_ok")
+        check_flag(if_not_exists, "if_not_exists")
         client, find = self._client, self._client.namespace.find_group
         check_group(group)
         wanted = optional(check_settings, attributes, "attributes") or {}
@@ -276,7 +276,7 @@ class Groups(Operations):
             for name, table in tables.values.items()
             if (found := find(group, table)) is not None
         }
-        if existing and not exist_ok:
+        if existing and not if_not_exists:
             raise AlreadyExistsError("group", group, tuple(existing))
         require_same("group", group, existing, group_values(config, wanted))
         missing = {name: table for name, table in tables.values.items() if name not in existing}

@@ -170,7 +170,7 @@ class Topics(Operations):
         attributes: Mapping[str, str] | None = None,
         brokers: Iterable[str] | None = None,
         cluster: str | None = None,
-        exist_ok: bool = False,
+        if_not_exists: bool = False,
     ) -> tuple[str, ...]:
         """Create a topic. Java: ``updateTopic``.
 
@@ -187,8 +187,8 @@ class Topics(Operations):
             attributes: further settings (5.x), such as ``{"cleanup.policy": "COMPACTION"}``.
             brokers: the names of the brokers to create it on. None for all.
             cluster: create it only on the brokers of this cluster. None for all.
-            exist_ok: whether it is no error if brokers have the topic already with these settings, so that
-                the call can be repeated. It is created on the others.
+            if_not_exists: create it only on the brokers that do not have it. It is no error if the others
+                have it with these settings, so that the call can be repeated.
 
         Returns:
             The names of the brokers that the topic was created on.
@@ -197,15 +197,15 @@ class Topics(Operations):
             ConfigurationError: the name, a number or an attribute is not allowed, or a broker or the cluster
                 does not exist.
             AlreadyExistsError: one of the brokers already has the topic. Change it with :meth:`alter`. With
-                ``exist_ok``, one of them has it with other settings, and ``differences`` says which. Nothing
-                was created.
+                ``if_not_exists``, one of them has it with other settings, and ``differences`` says which.
+                Nothing was created.
             UnsupportedByBrokerError: a message type or attributes were given and a broker is older than 5.0.
                 Nothing was created.
             SomeBrokersFailedError: the change failed on some of several brokers. With a single one its own
                 error is raised.
         """
         _check_name(topic)
-        check_flag(exist_ok, "exist_ok")
+        check_flag(if_not_exists, "if_not_exists")
         check_count(queues, "queues")
         config = TopicConfig(
             topic_name=topic,
@@ -222,7 +222,7 @@ class Topics(Operations):
         changes = encode_topic_changes(wanted)
         existing = await self._existing_queues(topic)
         if found := sorted(existing.keys() & selected.keys()):
-            if not exist_ok:
+            if not if_not_exists:
                 raise AlreadyExistsError("topic", topic, found)
             settings = require_all(
                 await query_each(found, lambda name: self._settings(topic, selected[name])),

@@ -113,7 +113,7 @@ def _add_command(name: str, text: str, *, is_allowed: bool) -> None:
         resource: str,
         actions: tuple[str, ...],
         source_ips: tuple[str, ...],
-        exist_ok: bool,
+        if_not_exists: bool,
     ) -> None:
         async def work(admin: Admin) -> None:
             brokers = await admin.access.put_rule(
@@ -122,9 +122,9 @@ def _add_command(name: str, text: str, *, is_allowed: bool) -> None:
                 actions,
                 is_allowed=is_allowed,
                 source_ips=source_ips,
-                replace=not exist_ok,
+                if_not_exists=if_not_exists,
             )
-            if brokers or not exist_ok:
+            if brokers or not if_not_exists:
                 change = f"{resource} {'allowed' if is_allowed else 'denied'}"
                 print_change(output, "user", user, change, brokers)
             else:
@@ -194,7 +194,7 @@ def list_users(access: Access, output: OutputFormat, part: str | None) -> None:
 @output_option
 @access_options
 def create(
-    access: Access, output: OutputFormat, name: str, password: str | None, is_super: bool, exist_ok: bool
+    access: Access, output: OutputFormat, name: str, password: str | None, is_super: bool, if_not_exists: bool
 ) -> None:
     """Create a user on all brokers. Prompts for the secret key without --password."""
     if password is None:
@@ -204,7 +204,7 @@ def create(
     secret = str(password)
 
     async def work(admin: Admin) -> None:
-        created = await admin.access.create_user(name, secret, is_super=is_super, exist_ok=exist_ok)
+        created = await admin.access.create_user(name, secret, is_super=is_super, if_not_exists=if_not_exists)
         print_creation(output, "user", name, created)
 
     run_admin(access, work)

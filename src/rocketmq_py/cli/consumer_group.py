@@ -157,7 +157,7 @@ def create(
     attributes: tuple[tuple[str, str], ...],
     brokers: tuple[str, ...],
     cluster: str | None,
-    exist_ok: bool,
+    if_not_exists: bool,
     **options: Any,
 ) -> None:
     """Create a group on all brokers, or on the selected ones."""
@@ -170,7 +170,7 @@ def create(
                 attributes=dict(attributes),
                 brokers=brokers or None,
                 cluster=cluster,
-                exist_ok=exist_ok,
+                if_not_exists=if_not_exists,
                 **settings,
             )
         )

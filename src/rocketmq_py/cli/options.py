@@ -84,7 +84,7 @@ raw_option: Final = click.option(
     help="On a terminal, print control characters of messages unescaped.",
 )  # fmt: skip
 if_not_exists_option: Final = click.option(
-    "--if-not-exists", "exist_ok", is_flag=True,
+    "--if-not-exists", is_flag=True,
     help="Do nothing where it exists with these settings. With other settings it is an error.",
 )  # fmt: skip
 yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
