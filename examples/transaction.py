@@ -38,7 +38,8 @@ async def main(address: str | None) -> None:
             try:
                 async with producer.transaction(Message(TOPIC, item.encode())) as transaction:
                     with database:
-                        database.execute("insert into orders values (?, ?)", (transaction.id, item))
+                        row = (transaction.transaction_id, item)
+                        database.execute("insert into orders values (?, ?)", row)
             except sqlite3.IntegrityError as error:
                 print(f"{item}: rolled back, {error}")
             else:

@@ -65,7 +65,7 @@ async def test_outcomes_of_transactions_take_effect_with_the_next_check(
         async with producer.transaction(Message(topic, b"rolled back")) as transaction:
             transaction.state = TransactionState.ROLLBACK
         async with producer.transaction(Message(topic, b"committed")) as transaction:
-            committed.add(transaction.id)
+            committed.add(transaction.transaction_id)
         [message] = await read_all(client, topic, count=1)
     assert message.body == b"committed"
     assert committed <= checked

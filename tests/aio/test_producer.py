@@ -648,7 +648,7 @@ def test_transactions(address: str) -> None:
             done = await producer.send_in_transaction(Message("T", b"work"), work)
             assert done.state is TransactionState.COMMIT
             async with producer.transaction(Message("T", b"block")) as transaction:
-                assert transaction.id
+                assert transaction.transaction_id
             with pytest.raises(LookupError, match="mine") as raised:
                 async with producer.transaction(Message("T", b"failed")):
                     raise LookupError("mine")

@@ -110,11 +110,11 @@ async def test_a_message_that_is_rolled_back_is_never_seen(client: Client, topic
         failed = await producer.send_in_transaction(Message(topic, b"failed"), fail)
         with pytest.raises(KeyError):
             async with producer.transaction(Message(topic, b"failed in a block")) as transaction:
-                raise KeyError(transaction.id)
+                raise KeyError(transaction.transaction_id)
         async with producer.transaction(Message(topic, b"given up in a block")) as transaction:
             transaction.state = ROLLBACK
         async with producer.transaction(Message(topic, b"committed")) as transaction:
-            ledger.states[transaction.id] = COMMIT
+            ledger.states[transaction.transaction_id] = COMMIT
         await until_checks_have_gone_round(client, topic, f"others-{topic}")
     assert failed.state is ROLLBACK
     assert isinstance(failed.error, ValueError)
@@ -255,10 +255,10 @@ async def test_checks_of_a_transaction_in_progress_are_answered_by_its_end(
     async with client.transaction_producer(f"senders-{topic}", ledger.check) as producer:
         producer.add_hook(Hook())
         async with producer.transaction(Message(topic, b"slow")) as transaction:
-            await until(lambda: transaction.id in questions.ids)
-            ledger.states[transaction.id] = COMMIT
+            await until(lambda: transaction.transaction_id in questions.ids)
+            ledger.states[transaction.transaction_id] = COMMIT
         assert (transaction.state, transaction.end_error) == (COMMIT, None)
-        assert [(end.message_id, end.from_check) for end in ends] == [(transaction.id, True)]
+        assert [(end.message_id, end.from_check) for end in ends] == [(transaction.transaction_id, True)]
         await until_checks_have_gone_round(client, topic, f"others-{topic}")
     # Brokers store a copy of the half message for each check. If the end referred to the first copy, they
     # would check the last one, and deliver the message twice.
@@ -272,10 +272,10 @@ async def test_there_are_no_checks_during_the_immunity_time(client: Client, topi
     async with client.transaction_producer(f"senders-{topic}", ledger.check) as producer:
         async with producer.transaction(Message(topic, b"immune"), check_immunity=3600) as immune:
             async with producer.transaction(Message(topic, b"slow")) as transaction:
-                await until(lambda: questions.ids.count(transaction.id) >= 2)
-                ledger.states[transaction.id] = COMMIT
-            ledger.states[immune.id] = COMMIT
-        assert immune.id not in questions.ids
+                await until(lambda: questions.ids.count(transaction.transaction_id) >= 2)
+                ledger.states[transaction.transaction_id] = COMMIT
+            ledger.states[immune.transaction_id] = COMMIT
+        assert immune.transaction_id not in questions.ids
         assert bodies(await read_all(client, topic, count=2)) == {b"immune", b"slow"}
 
 

@@ -22,7 +22,7 @@ async def main(address: str, group: str, topic: str) -> None:
         TransactionProducer(address, group=group, check=check) as producer,
         producer.transaction(Message(topic, b"killed in between")) as transaction,
     ):
-        os.write(1, transaction.id.encode() + b"\n")
+        os.write(1, transaction.transaction_id.encode() + b"\n")
         await trio.sleep_forever()
 
 

@@ -431,7 +431,7 @@ def test_transactions(client: Client) -> None:
     with client.transaction_producer("g", check, on_error=TransactionState.ROLLBACK) as producer:
         assert producer.send_in_transaction(Message("T", b"x"), work).state is TransactionState.COMMIT
         with producer.transaction(Message("T", b"x")) as transaction:
-            assert transaction.id
+            assert transaction.transaction_id
         with pytest.raises(LookupError, match="mine"), producer.transaction(Message("T", b"x")):
             raise LookupError("mine")
         with pytest.raises(KeyboardInterrupt), producer.transaction(Message("T", b"x")):

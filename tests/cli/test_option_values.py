@@ -20,7 +20,6 @@ from rocketmq_py.cli.option_values import (
     parse_interval,
     parse_past_time,
     parse_position,
-    parse_position_or_range,
     parse_property,
     read_file,
     read_offsets,
@@ -43,23 +42,6 @@ from rocketmq_py.position import Position
 )
 def test_parse_position(text: str, expected: Position) -> None:
     assert parse_position(text) == expected
-
-
-def test_only_ranges_of_times_are_ranges() -> None:
-    assert parse_position_or_range("latest") == (Position.latest, None)
-    assert parse_position_or_range("@1700000000000..@1700000000007") == (
-        Position.time(1700000000000),
-        1700000000007,
-    )
-    for wrong in (
-        "1..2",
-        "earliest..latest",
-        "@1700000000000..",
-        "..@1700000000000",
-        "@1700000000000..@1700000000000..@1700000000000",
-    ):
-        with pytest.raises(ValueError, match=f"{re.escape(wrong)}.* is not a range TIME..TIME"):
-            parse_position_or_range(wrong)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +71,8 @@ def test_every_command_takes_the_same_times(monkeypatch: pytest.MonkeyPatch, tex
     time_ms = 1_700_000_000_500
     assert parse_past_time(text) == parse_future_time(text) == time_ms
     assert parse_position(text) == Position.time(time_ms)
-    assert parse_position_or_range(f"{text}..@{time_ms + 7}") == (Position.time(time_ms), time_ms + 7)
     monkeypatch.setattr("time.time", lambda: 1_700_000_060.5)
     assert parse_position("1m") == Position.time(time_ms)
-    assert parse_position_or_range("1m..30s") == (Position.time(time_ms), time_ms + 30_000)
 
 
 def test_a_number_is_an_offset_where_offsets_are_possible() -> None:

@@ -269,19 +269,19 @@ async def test_checks_of_a_transaction_in_progress_are_answered_by_its_end() -> 
     async with asked_by_broker(gate.check) as (producer, broker):
         async with producer.transaction(Message("T", b"body")) as transaction:
             for place in (7, 8):
-                broker.ask(transaction.id, place=place)
+                broker.ask(transaction.transaction_id, place=place)
             # The copy at another broker is left over from a failed attempt.
             other = {**broker.fields(), "bname": "broker-b"}
-            broker.ask_with(other, stored(transaction.id))
+            broker.ask_with(other, stored(transaction.transaction_id))
             await broker.settle()
-            assert gate.asked == [transaction.id]
+            assert gate.asked == [transaction.transaction_id]
         (end,) = await broker.ends(1)
         assert end.fields["tranStateTableOffset"] == "8"
         assert end.fields["fromTransactionCheck"] == "true"
         gate.open.set()
         _, end = await broker.ends(2)
         assert end.fields["bname"] == "broker-b"
-        broker.ask(transaction.id, place=9)
+        broker.ask(transaction.transaction_id, place=9)
         await broker.ends(3)
 
 
@@ -291,14 +291,14 @@ async def test_a_cancelled_transaction_is_checked() -> None:
     async with asked_by_broker(gate.check) as (producer, broker):
         with trio.CancelScope() as scope:
             async with producer.transaction(Message("T", b"body")) as transaction:
-                broker.ask(transaction.id)
+                broker.ask(transaction.transaction_id)
                 await broker.settle()
                 scope.cancel()
                 await trio.sleep_forever()
         assert not await broker.ends(0)
-        broker.ask(transaction.id)
+        broker.ask(transaction.transaction_id)
         await broker.ends(1)
-        assert gate.asked == [transaction.id]
+        assert gate.asked == [transaction.transaction_id]
 
 
 async def break_connection(
@@ -330,7 +330,7 @@ async def test_a_check_is_answered_over_a_new_connection_if_its_own_has_broken()
 async def test_the_end_of_a_checked_transaction_is_reported_after_its_connection_has_broken() -> None:
     async with asked_by_broker(always(ROLLBACK)) as (producer, broker):
         async with producer.transaction(Message("T", b"body")) as transaction:
-            broker.ask(transaction.id)
+            broker.ask(transaction.transaction_id)
             await broker.settle()
             await break_connection(producer, broker)
         assert transaction.end_error is None
@@ -350,7 +350,7 @@ async def test_a_check_during_the_report_of_its_transaction_is_answered() -> Non
 
     async def transact(producer: TransactionProducer) -> None:
         async with producer.transaction(Message("T", b"body")) as transaction:
-            ids.append(transaction.id)
+            ids.append(transaction.transaction_id)
 
     ids: list[str] = []
     async with asked_by_broker(gate.check) as (producer, broker):

@@ -134,7 +134,7 @@ async def test_local_work_gets_the_message_and_the_transaction_id() -> None:
         assert (message, transaction_id) == (MESSAGE, sent.result.message_id)
         assert thread != threading.get_ident(), "a plain function may block"
         async with producer.transaction(MESSAGE) as transaction:
-            assert transaction.id == transaction.result.message_id
+            assert transaction.transaction_id == transaction.result.message_id
             assert transaction.message is MESSAGE
 
 

@@ -211,19 +211,6 @@ def parse_position(text: str) -> Position:
     raise ValueError(f"{text!r} is none of {POSITIONS}")
 
 
-def parse_position_or_range(text: str) -> tuple[Position, int | None]:
-    """Return a position, and the time to end at for the range ``TIME..TIME``, in epoch milliseconds."""
-    from rocketmq_py.position import Position
-
-    begin, separator, end = text.partition("..")
-    if not separator:
-        return parse_position(text), None
-    if not _NUMBER.fullmatch(text):
-        with suppress(ValueError):
-            return Position.time(parse_past_time(begin)), parse_past_time(end)
-    raise ValueError(f"{text!r} is not a range TIME..TIME, where TIME is {TIMES}")
-
-
 def read_offsets(file: IO[bytes], topic: str) -> dict[MessageQueue, int]:
     """Return the offsets in a file of JSON lines. Other fields of a line are ignored.
 

@@ -20,7 +20,7 @@ from rocketmq_py.cli.option_values import (
     compile_pattern,
     not_empty,
     parse_interval,
-    parse_position_or_range,
+    parse_position,
 )
 from rocketmq_py.cli.options import join_option, raw_option, since_option, topic_option, until_option
 
@@ -42,9 +42,9 @@ MAX_COMMANDS = 8
     "-o",
     "start",
     metavar="POSITION",
-    callback=checked(parse_position_or_range),
+    callback=checked(parse_position),
     show_default="latest",
-    help=f"Where to start: {POSITION_HELP}, or a range TIME..TIME. With -G, the start of a new group.",
+    help=f"Where to start: {POSITION_HELP}. With -G, the start of a new group.",
 )
 @since_option
 @until_option
@@ -101,7 +101,7 @@ def tail(
     access: Access,
     topics: tuple[str, ...],
     group: str | None,
-    start: tuple[Position, int | None] | None,
+    start: Position | None,
     since: Position | None,
     until: Position | None,
     wait: bool,
@@ -150,11 +150,12 @@ def tail(
 
     \b
     --json prints these fields, in this order:
-      topic, broker, queue, offset, message_id, store_time_ms (broker's clock),
-      born_time_ms (sender's clock), reconsume_times, tags, keys (a list),
-      properties, body (if it is UTF-8 text; else body_base64)
+      topic, broker_name, queue_id, queue_offset, message_id,
+      store_time_ms (broker's clock), born_time_ms (sender's clock),
+      reconsume_times, tags, keys (a list), user_properties,
+      body (if it is UTF-8 text; else body_base64)
     """  # fmt: skip
-    from rocketmq_py.position import OF_GROUPS, Position
+    from rocketmq_py.position import OF_GROUPS, Position, PositionKind
 
     if as_json and render is not None:
         raise click.UsageError("give -f FORMAT or --json, not both")
@@ -166,23 +167,14 @@ def tail(
         raise click.UsageError("give --tags or --sql, not both")
     if lag_every is not None and group is None:
         raise click.UsageError("--lag needs -G: only groups have a lag")
-    end_option = "--until"
-    position, range_end_ms = start or (since, None)
     end_ms = None if until is None else until.value
-    if position is not None and range_end_ms is not None:
-        if end_ms is not None:
-            raise click.UsageError("give --until or -o TIME..TIME, not both")
-        if position.value > range_end_ms:
-            raise click.UsageError("-o TIME..TIME ends before it begins")
-        end_ms, end_option = range_end_ms, "-o TIME..TIME"
     if end_ms is not None and end_ms > time.time() * 1000:
-        raise click.UsageError(f"{end_option} must be a time in the past")
-    if position is None:
-        position = Position.latest if end_ms is None else Position.earliest
+        raise click.UsageError("--until must be a time in the past")
+    position = start or since or (Position.latest if end_ms is None else Position.earliest)
+    if end_ms is not None and position.kind is PositionKind.TIME and position.value > end_ms:
+        raise click.UsageError("--until is before the start")
     if group is not None and end_ms is not None:
-        raise click.UsageError(
-            f"{end_option} cannot be used with -G: other members consume a part of the topic"
-        )
+        raise click.UsageError("--until cannot be used with -G: other members consume a part of the topic")
     if group is not None and stop_at_end:
         raise click.UsageError("-e cannot be used with -G: other members consume a part of the topic")
     if group is not None and position.kind not in OF_GROUPS:

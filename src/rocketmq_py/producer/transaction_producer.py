@@ -162,7 +162,7 @@ class TransactionProducer(Producer):
         ::
 
             async with producer.transaction(message) as transaction:
-                await database.execute(..., transaction.id)
+                await database.execute(..., transaction.transaction_id)
 
         The end of the block commits, unless the block has set ``transaction.state``. An exception reports the
         setting ``on_error``, and propagates. The arguments are those of :meth:`send_in_transaction`.
@@ -301,13 +301,14 @@ class TransactionProducer(Producer):
 
     async def _do_local_work(self, local_work: LocalWork, transaction: Transaction) -> Exception | None:
         """Call ``local_work``, set the transaction's state, and return the exception, if any."""
+        message, transaction_id = transaction.message, transaction.transaction_id
         try:
-            transaction.state = await call_for_state(local_work, transaction.message, transaction.id)
+            transaction.state = await call_for_state(local_work, message, transaction_id)
         except Exception as error:
             transaction.state = self._settings.on_error
             logger.error(
                 "local work failed: group=%s topic=%s transaction=%s outcome=%s",
-                self._settings.group, transaction.message.topic, transaction.id, transaction.state.value,
+                self._settings.group, message.topic, transaction_id, transaction.state.value,
                 exc_info=users_traceback(error),
             )  # fmt: skip
             return error

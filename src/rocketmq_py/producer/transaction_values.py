@@ -133,7 +133,7 @@ class Transaction:
     end_error: RocketMQError | None = None
 
     @property
-    def id(self) -> str:
+    def transaction_id(self) -> str:
         """The id of the transaction: the ``message_id`` of the message that ``check`` gets."""
         return self.result.message_id
 
