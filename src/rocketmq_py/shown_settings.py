@@ -56,13 +56,14 @@ class Setting:
 
 @lru_cache
 def settings_of(kind: type[attrs.AttrsInstance]) -> tuple[Setting, ...]:
-    """Return the settings that a class declares and inherits, in their order."""
+    """Return the settings of a class: those that it declares, then those that it inherits."""
     entries: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         for entry in _ENTRY.finditer(f"{inspect.cleandoc(base.__doc__ or '')}\n"):
             entries[entry[1]] = entry[0]
     # With python -OO there are no docstrings.
-    return tuple([_setting(field, entries.get(field.name, "")) for field in attrs.fields(kind)])
+    fields = sorted(attrs.fields(kind), key=lambda field: field.inherited)
+    return tuple([_setting(field, entries.get(field.name, "")) for field in fields])
 
 
 def _setting(field: attrs.Attribute[Any], entry: str) -> Setting:

@@ -98,13 +98,12 @@ class Assignment:
         self._client = client
         self._config = config
         self._subscriptions = subscriptions
-        self._pull_config = config.pull_config()
         self._offsets = LitePullOffsetStore(client, config.group, auto_commit=config.auto_commit)
         self._starts = StartingOffsets(client, self._offsets, consume_from)
         self.buffer: PollBuffer = PollBuffer(hooks)
         self.pulled: AssignedQueues = AssignedQueues(
             client,
-            self._pull_config,
+            config,
             subscriptions,
             self._offsets,
             self,
@@ -306,7 +305,7 @@ class Assignment:
 
     def flow_limits(self, queues: int) -> FlowLimits:
         """Return the limits of one queue of a topic of which this many queues are assigned."""
-        limits = self._pull_config.flow_limits(queues)
+        limits = self._config.flow_limits(queues)
         if self.buffer.total <= self._config.pull_threshold_for_all:
             return limits
         self._is_over_total = True

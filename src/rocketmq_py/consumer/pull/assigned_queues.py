@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, KeysView, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, KeysView, Mapping, Set
 from functools import partial
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary
@@ -22,7 +22,7 @@ from rocketmq_py.consumer.pull.loop_table import LoopTable, start_loops
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller
-from rocketmq_py.consumer.settings import FlowLimits, PushConsumerSettings
+from rocketmq_py.consumer.settings import FlowLimits, PullSettings
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
@@ -68,6 +68,7 @@ class AssignedQueues:
         counters: the counters of the topics. None for own counters.
         listener: called when queues are assigned or revoked. None for no listener.
         moves: finishes with revoked queues that have no locks. None commits them at once.
+        new_lock: makes the lock of a queue, for consumers in order. None for queues without locks.
 
     Attributes:
         takeover_seconds: how long a new loop waits for the commits of the queue's previous owner.
@@ -77,7 +78,7 @@ class AssignedQueues:
     def __init__(
         self,
         client: ClientCore,
-        config: PushConsumerSettings,
+        config: PullSettings,
         subscriptions: Mapping[str, SubscriptionData],
         offsets: OffsetStore,
         owner: AssignedQueuesOwner,
@@ -86,6 +87,7 @@ class AssignedQueues:
         counters: ConsumerCounters | None = None,
         listener: AssignmentListener | None = None,
         moves: QueueMoves | None = None,
+        new_lock: Callable[[MessageQueue], QueueLock] | None = None,
     ) -> None:
         self._client = client
         self._config = config
@@ -96,6 +98,7 @@ class AssignedQueues:
         self._owner = owner
         self._listener = listener
         self._moves = moves
+        self._new_lock = new_lock
         self.takeover_seconds: float = 0.0
         self._nursery: trio.Nursery
         self._loops: LoopTable[PullLoop] = LoopTable()
@@ -276,7 +279,7 @@ class AssignedQueues:
         ]
         if pull_times:
             await trio.sleep_until(max(pull_times) + OVERTAKING_SECONDS)
-        if self._config.orderly:
+        if self._new_lock is not None:
             by_broker: defaultdict[str, list[PullLoop]] = defaultdict(list)
             for loop in loops:
                 by_broker[loop.queue.broker_name].append(loop)
@@ -350,15 +353,7 @@ class AssignedQueues:
 
     def _make_loop(self, queue: MessageQueue) -> PullLoop:
         config, client = self._config, self._client
-        lock: QueueLock | None = None
-        if config.orderly:
-            lock = QueueLock(
-                queue,
-                # Broadcasting only serializes the calls, without a lock on the broker.
-                held_until=math.inf if config.broadcasting else -math.inf,
-                interval=config.lock_interval,
-                max_live_time=config.lock_max_live_time,
-            )
+        lock = None if self._new_lock is None else self._new_lock(queue)
         loop = PullLoop(
             QueuePuller(
                 client,

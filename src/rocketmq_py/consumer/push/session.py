@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Set
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from rocketmq_py.consumer.group.local_offset_commits import LocalOffsetStore, de
 from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, StartingOffsets
 from rocketmq_py.consumer.group.operator_requests import OperatorRequests
+from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.consumer.group.statistics import QueueStatistics
 from rocketmq_py.consumer.group.subscriptions import Subscriptions
@@ -96,6 +99,7 @@ class Session:
             counters=self._counters,
             listener=listener,
             moves=moves,
+            new_lock=partial(_new_lock, config) if config.orderly else None,
         )
         self._popped = PopAssignedQueues(client, config, subscriptions, counters, self)
         self._dispatch: Dispatch[Any] | None = None
@@ -336,6 +340,16 @@ def _properties(config: PushConsumerSettings) -> dict[str, str]:
         "PROP_CONSUMEORDERLY": "true" if config.orderly else "false",
         "PROP_THREADPOOL_CORE_SIZE": str(config.concurrency),
     }
+
+
+def _new_lock(config: PushConsumerSettings, queue: MessageQueue) -> QueueLock:
+    return QueueLock(
+        queue,
+        # Broadcasting only serializes the calls, without a lock on the broker.
+        held_until=math.inf if config.broadcasting else -math.inf,
+        interval=config.lock_interval,
+        max_live_time=config.lock_max_live_time,
+    )
 
 
 def _offset_store(client: ClientCore, config: PushConsumerSettings) -> RemoteOffsetStore | LocalOffsetStore:
