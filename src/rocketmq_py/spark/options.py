@@ -20,7 +20,7 @@ import attrs
 from rocketmq_py.address import parse_addresses
 from rocketmq_py.client.discovery import Discovery, is_url
 from rocketmq_py.client.namespace import check_namespace
-from rocketmq_py.client.settings import ClientOptions
+from rocketmq_py.client.settings import ClientOptions, ClientSettings
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.remoting.tls import TLS
@@ -194,6 +194,10 @@ CONNECTION_OPTIONS: tuple[Option, ...] = (
 )
 
 
+_CLIENT = ClientSettings()
+"""The defaults of a Client."""
+
+
 @attrs.frozen(kw_only=True)
 class ConnectionOptions:
     """The options that describe how to reach the cluster. Each process caches its client by them.
@@ -205,8 +209,6 @@ class ConnectionOptions:
             Default: the driver's NAMESRV_ADDR, for all processes.
         namespace: ``namespace``: the namespace of all topics and groups. Default: that in the address, if it
             contains one.
-        namespace_v2: ``namespaceV2``: the namespace as a field of every request.
-        unit_name: ``unitName``: part of the client ids, and of the URL that serves the name servers.
         access_key, secret_key, security_token: ``accessKey``, ``secretKey``, ``securityToken``: the
             credentials that sign requests. The access key and the secret key belong together.
         credentials_provider: ``credentialsProvider``: ``module:function``, instead of the keys: a function
@@ -215,17 +217,15 @@ class ConnectionOptions:
         use_tls: ``useTls``: encrypt connections. Any other TLS option turns it on as well.
         tls_ca_file, tls_certificate_file, tls_key_file: paths, which must exist on every machine of the job.
         tls_key_password, tls_server_name, tls_verify: as in :class:`rocketmq_py.TLS`.
-        vip_channel: ``vipChannel``: as in Client.
-        connect_timeout, request_timeout: ``connectTimeout``, ``requestTimeout``: seconds for opening a
-            connection, and for one request.
-        route_refresh_interval: ``routeRefreshInterval``: seconds between two refreshes of the routes, and so
-            the delay until new queues are found.
+        namespace_v2, unit_name, vip_channel, connect_timeout, request_timeout, route_refresh_interval:
+            ``namespaceV2``, ``unitName``, ``vipChannel``, ``connectTimeout``, ``requestTimeout``,
+            ``routeRefreshInterval``: the settings of a Client with these names, and their defaults.
     """
 
     name_server: str
     namespace: str | None = None
-    namespace_v2: str = ""
-    unit_name: str = ""
+    namespace_v2: str = _CLIENT.namespace_v2
+    unit_name: str = _CLIENT.unit_name
     access_key: str | None = None
     secret_key: str | None = attrs.field(default=None, repr=False)
     security_token: str | None = attrs.field(default=None, repr=False)
@@ -237,10 +237,10 @@ class ConnectionOptions:
     tls_key_password: str | None = attrs.field(default=None, repr=False)
     tls_server_name: str | None = None
     tls_verify: bool = True
-    vip_channel: bool = False
-    connect_timeout: float = 3.0
-    request_timeout: float = 3.0
-    route_refresh_interval: float = 30.0
+    vip_channel: bool = _CLIENT.vip_channel
+    connect_timeout: float = _CLIENT.connect_timeout
+    request_timeout: float = _CLIENT.request_timeout
+    route_refresh_interval: float = _CLIENT.route_refresh_interval
 
     def client_options(self) -> ClientOptions:
         """Return the keyword arguments of a client. Its address is ``name_server``.

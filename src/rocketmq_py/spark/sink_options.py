@@ -11,7 +11,7 @@ import attrs
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group, check_topic
 from rocketmq_py.producer.compression import Compression
-from rocketmq_py.producer.settings import ProducerOptions
+from rocketmq_py.producer.settings import ProducerOptions, ProducerSettings
 from rocketmq_py.protocol.compression import CompressionType
 from rocketmq_py.spark.options import (
     SINKS,
@@ -26,10 +26,10 @@ from rocketmq_py.spark.options import (
 )
 
 DEFAULT_GROUP = "SPARK_SINK"
-DEFAULT_MAX_BATCH_BYTES = 64 * 1024
-DEFAULT_MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-DEFAULT_COMPRESSION = "zlib"
-DEFAULT_COMPRESS_OVER = 4096
+DEFAULT_MAX_BATCH_BYTES = ProducerSettings().max_batch_bytes
+DEFAULT_MAX_MESSAGE_BYTES = ProducerSettings().max_message_size
+DEFAULT_COMPRESSION = Compression().kind.name.lower()
+DEFAULT_COMPRESS_OVER = Compression().over
 
 _COMPRESSION_TYPES = {kind.name.lower(): kind for kind in CompressionType}
 
