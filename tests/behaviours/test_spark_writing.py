@@ -383,14 +383,14 @@ async def test_too_large_rows_fail_the_task_and_the_others_are_stored(
     """The first row is refused by the option, the second by the brokers."""
     rows = [{"body": b"x" * size, "keys": f"k{size}"} for size in (10, 950, 20)]
     with pytest.raises(WriteError) as caught:
-        await write(connection, rows, topic=topic, max_message_bytes=900, max_batch_bytes=800)
+        await write(connection, rows, topic=topic, max_message_size=900, max_batch_bytes=800)
     assert (caught.value.acknowledged, caught.value.rows) == (2, (1,))
     assert f"row 1 (topic '{topic}', keys 'k950'): " in str(caught.value)
-    assert "maxMessageBytes is 900" in str(caught.value)
+    assert "maxMessageSize is 900" in str(caught.value)
 
     rows = [{"body": b"x" * size, "keys": f"k{size}"} for size in (10, BROKER_LIMIT + 1, 20)]
     with pytest.raises(WriteError) as caught:
-        await write(connection, rows, topic=topic, max_message_bytes=2 * BROKER_LIMIT, compression="none")
+        await write(connection, rows, topic=topic, max_message_size=2 * BROKER_LIMIT, compression="none")
     assert (caught.value.acknowledged, caught.value.rows) == (2, (1,))
     assert f"row 1 (topic '{topic}', keys 'k{BROKER_LIMIT + 1}'): " in str(caught.value)
     messages = await read_all(client, topic, count=4)
@@ -446,7 +446,7 @@ async def test_refused_and_invalid_rows_become_dead_letters(
         rows,
         topic=topic,
         dead_letter_topic=dead,
-        max_message_bytes=2 * BROKER_LIMIT,
+        max_message_size=2 * BROKER_LIMIT,
         compression="none",
     )
     assert (summary.rows, summary.dead_letters, summary.body_bytes) == (2, 3, 10)

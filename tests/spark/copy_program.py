@@ -53,7 +53,7 @@ def copy(
     )
     options = {"nameServer": address, "topic": source, "startingOffsets": "earliest"}
     rows = spark.readStream.format("rocketmq").options(**options, maxOffsetsPerTrigger="100").load()
-    limits = {"maxMessageBytes": str(MAX_BODY_BYTES), "maxBatchBytes": str(MAX_BODY_BYTES)}
+    limits = {"maxMessageSize": str(MAX_BODY_BYTES), "maxBatchBytes": str(MAX_BODY_BYTES)}
     query = (
         rows.select(spoil("body").alias("body"))
         .writeStream.format("rocketmq")

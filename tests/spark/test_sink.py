@@ -143,9 +143,9 @@ def test_invalid_or_refused_row_fails_its_task(
         write(rows, broker_address, topic=topic)
     rows = spark.range(0, 10, 1, 1).selectExpr("repeat('x', 100 + 100 * cast(id as int)) body")
     with pytest.raises(
-        Exception, match=r"1 of 10 rows were not acknowledged; row 9 .*maxMessageBytes is 950"
+        Exception, match=r"1 of 10 rows were not acknowledged; row 9 .*maxMessageSize is 950"
     ) as caught:
-        write(rows, broker_address, topic=topic, maxMessageBytes="950", maxBatchBytes="900")
+        write(rows, broker_address, topic=topic, maxMessageSize="950", maxBatchBytes="900")
     assert "the other rows from 0 to 9 are stored" in str(caught.value)
     assert len(read_all(topic)) == 9
 
@@ -233,8 +233,8 @@ def test_replayed_batch_writes_the_same_stamps(
 ) -> None:
     files = Files(spark, tmp_path)
     files.add("1", "a", "b", "c" * 100, "d")
-    with pytest.raises(Exception, match=r"row 2 .*maxMessageBytes is 99"):
-        files.run(broker_address, topic=topic, maxMessageBytes="99", maxBatchBytes="99")
+    with pytest.raises(Exception, match=r"row 2 .*maxMessageSize is 99"):
+        files.run(broker_address, topic=topic, maxMessageSize="99", maxBatchBytes="99")
     stored = [message.body for message in read_all(topic)]
     assert sorted(stored) == [b"a", b"b", b"d"]
     files.run(broker_address, topic=topic)

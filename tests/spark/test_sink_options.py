@@ -27,12 +27,12 @@ def test_defaults() -> None:
 def test_all_options() -> None:
     options = parse(
         topic="T", producerGroup="G", sendTimeout="5s", retryTimeout="2m", maxBatchBytes="128k",
-        stamp="false", maxMessageBytes="8m", compression="none", compressOver="1k", jobId="job",
+        stamp="false", maxMessageSize="8m", compression="none", compressOver="1k", jobId="job",
         startDeliverTime="true",
     )  # fmt: skip
     assert options == SinkOptions(
         connection=options.connection, topic="T", producer_group="G", send_timeout=5.0, retry_timeout=120.0,
-        max_batch_bytes=128 * 1024, max_message_bytes=8 * 1024 * 1024, compression="none", compress_over=1024,
+        max_batch_bytes=128 * 1024, max_message_size=8 * 1024 * 1024, compression="none", compress_over=1024,
         stamp=False, job_id="job", start_deliver_time=True,
     )  # fmt: skip
     assert pickle.loads(pickle.dumps(options)) == options
@@ -46,8 +46,8 @@ def test_all_options() -> None:
 
 def test_requests_are_no_larger_than_the_largest_body() -> None:
     assert parse().max_batch_bytes == 64 * 1024
-    assert parse(maxMessageBytes="10k").max_batch_bytes == 10 * 1024
-    assert parse(maxMessageBytes="10k", maxBatchBytes="1k").max_batch_bytes == 1024
+    assert parse(maxMessageSize="10k").max_batch_bytes == 10 * 1024
+    assert parse(maxMessageSize="10k", maxBatchBytes="1k").max_batch_bytes == 1024
 
 
 def test_dead_letters() -> None:
@@ -90,7 +90,7 @@ def test_all_mistakes_are_listed() -> None:
         )
     text = str(raised.value)
     assert "compression: invalid value 'snappy'; allowed: none, " in text
-    assert "maxBatchBytes is 8388608, which is above maxMessageBytes, 4194304" in text
+    assert "maxBatchBytes is 8388608, which is above maxMessageSize, 4194304" in text
     assert "producerGrup: unknown option; did you mean producerGroup?" in text
     assert "jobId is an option of a batch sink; this is a streaming sink" in text
     assert "sendTimeout: invalid value 'soon'" in text

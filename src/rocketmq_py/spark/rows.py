@@ -24,7 +24,7 @@ _MAX_QUEUE_ID = 2**31 - 1
 _SPARK_NAMES = {
     "delay_level": "delayLevel",
     "deliver_at_ms": "deliverAt",
-    "max_message_size": "maxMessageBytes",
+    "max_message_size": "maxMessageSize",
     "must be a str, not NoneType": "is null",
 }
 

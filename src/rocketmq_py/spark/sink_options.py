@@ -27,7 +27,7 @@ from rocketmq_py.spark.options import (
 
 DEFAULT_GROUP = "SPARK_SINK"
 DEFAULT_MAX_BATCH_BYTES = ProducerSettings().max_batch_bytes
-DEFAULT_MAX_MESSAGE_BYTES = ProducerSettings().max_message_size
+DEFAULT_MAX_MESSAGE_SIZE = ProducerSettings().max_message_size
 DEFAULT_COMPRESSION = Compression().kind.name.lower()
 DEFAULT_COMPRESS_OVER = Compression().over
 
@@ -58,7 +58,7 @@ SINK_OPTIONS: tuple[Option, ...] = (
     Option("sendTimeout", duration, SINKS),
     Option("retryTimeout", duration, SINKS),
     Option("maxBatchBytes", size, SINKS),
-    Option("maxMessageBytes", size, SINKS),
+    Option("maxMessageSize", size, SINKS),
     Option("compression", _compression, SINKS),
     Option("compressOver", size, SINKS),
     Option("startDeliverTime", boolean, SINKS),
@@ -82,8 +82,8 @@ class SinkOptions:
         retry_timeout: ``retryTimeout``: seconds during which rows are sent again after retriable errors, such
             as a restart of their broker. Then the task fails.
         max_batch_bytes: ``maxBatchBytes``: the maximum size of one send request. Default: ``64k``, or
-            ``maxMessageBytes`` if that is less.
-        max_message_bytes: ``maxMessageBytes``: the maximum size of a body. Brokers refuse more than 4 MiB by
+            ``maxMessageSize`` if that is less.
+        max_message_size: ``maxMessageSize``: the maximum size of a body. Brokers refuse more than 4 MiB by
             default.
         compression: ``compression``: none, zlib, lz4 or zstd.
         compress_over: ``compressOver``: bodies of at least this size are compressed, and sent in a request of
@@ -104,7 +104,7 @@ class SinkOptions:
     send_timeout: float = 10.0
     retry_timeout: float = 60.0
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
-    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE
     compression: str = DEFAULT_COMPRESSION
     compress_over: int = DEFAULT_COMPRESS_OVER
     start_deliver_time: bool | None = None
@@ -127,13 +127,11 @@ class SinkOptions:
         parsed = ParsedOptions(options, role, SINK_OPTIONS, others)
         connection = parsed.pop_connection()
         values = parsed.values
-        max_message_bytes = values.get("max_message_bytes", DEFAULT_MAX_MESSAGE_BYTES)
-        max_batch_bytes = values.setdefault(
-            "max_batch_bytes", min(DEFAULT_MAX_BATCH_BYTES, max_message_bytes)
-        )
-        if max_batch_bytes > max_message_bytes:
+        max_message_size = values.get("max_message_size", DEFAULT_MAX_MESSAGE_SIZE)
+        max_batch_bytes = values.setdefault("max_batch_bytes", min(DEFAULT_MAX_BATCH_BYTES, max_message_size))
+        if max_batch_bytes > max_message_size:
             parsed.mistakes.append(
-                f"maxBatchBytes is {max_batch_bytes}, which is above maxMessageBytes, {max_message_bytes}"
+                f"maxBatchBytes is {max_batch_bytes}, which is above maxMessageSize, {max_message_size}"
             )
         _check_dead_letters(parsed)
         try:
@@ -156,7 +154,7 @@ class SinkOptions:
         """Return the keyword arguments of a producer, except its group and those of batches."""
         return ProducerOptions(
             send_timeout=self.send_timeout,
-            max_message_size=self.max_message_bytes,
+            max_message_size=self.max_message_size,
             compression=_compression_config(self.compression, self.compress_over),
             start_deliver_time=self.start_deliver_time,
         )

@@ -70,7 +70,7 @@ def write_messages(
         try:
             return _writer(producer, topic, names, retry_seconds).write(plain_batches(stream, names)).rows
         except WriteError as error:  # its text names an option, and columns, as Spark writes them
-            text = with_python_names(str(error).replace("maxMessageBytes", "max_message_size"))
+            text = with_python_names(str(error).replace("maxMessageSize", "max_message_size"))
             raise WriteError(text, error.acknowledged, error.rows) from error.__cause__
 
 
