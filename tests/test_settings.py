@@ -95,7 +95,7 @@ def test_a_factory_shows_the_settings_but_not_those_of_a_client(shared_client: A
     factory = getattr(shared_client, owner.factory)
     parameters = inspect.signature(factory).parameters
     settings = {name: one for name, one in keywords_of(owner).items() if name not in names_of(ClientSettings)}
-    assert parameters.keys() - {"group", "check", "assignment_listener"} == settings.keys()
+    assert parameters.keys() - {"group", "parent", "check", "assignment_listener"} == settings.keys()
     assert next(iter(parameters)) == "group"
     text = " ".join((inspect.getdoc(factory) or "").split())
     for name, setting in settings.items():

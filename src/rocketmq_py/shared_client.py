@@ -157,33 +157,35 @@ class FactoryMethods(
 
     @takes_settings(LiteTopicConsumerSettings)
     def lite_topic_consumer(
-        self, group: str, **options: Unpack[LiteTopicConsumerFactoryOptions]
+        self, group: str, *, parent: str, **options: Unpack[LiteTopicConsumerFactoryOptions]
     ) -> LiteTopicKind:
         """Return a LiteTopicConsumer that shares this client. Use it in ``async with`` (``with``).
 
         Args:
             group: the consumer group. Its attribute ``lite.bind.topic`` must name the parent topic.
+            parent: the parent topic, of type LITE. Java: ``bindTopic``.
             **options: the settings of a LiteTopicConsumer. Those of a Client are set on this client.
 
         Raises:
             ConfigurationError: an option is unknown or invalid, or a setting of a Client.
         """
-        return self._lite_topic_consumer(self, group=group, **options)
+        return self._lite_topic_consumer(self, group=group, parent=parent, **options)
 
     @takes_settings(LiteTopicPushConsumerSettings)
     def lite_topic_push_consumer(
-        self, group: str, **options: Unpack[LiteTopicPushConsumerFactoryOptions]
+        self, group: str, *, parent: str, **options: Unpack[LiteTopicPushConsumerFactoryOptions]
     ) -> LiteTopicPushKind:
         """Return a LiteTopicPushConsumer that shares this client. Use it in ``async with`` (``with``).
 
         Args:
             group: the consumer group. Its attribute ``lite.bind.topic`` must name the parent topic.
+            parent: the parent topic, of type LITE. Java: ``bindTopic``.
             **options: the settings of a LiteTopicPushConsumer. Those of a Client are set on this client.
 
         Raises:
             ConfigurationError: an option is unknown or invalid, or a setting of a Client.
         """
-        return self._lite_topic_push_consumer(self, group=group, **options)
+        return self._lite_topic_push_consumer(self, group=group, parent=parent, **options)
 
     def reader(self) -> ReaderKind:
         """Return a Reader that shares this client. Use it in ``async with`` (``with``)."""

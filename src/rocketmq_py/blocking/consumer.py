@@ -413,11 +413,11 @@ class LiteTopicConsumer(LiteTopicConsumerMethods, ReceivingConsumer[consumer.Lit
         client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             a ``rocketmq_py.blocking.Client`` to share.
         group: the consumer group. Its attribute ``lite.bind.topic`` must name the parent topic.
-        **options: the settings of a LiteTopicConsumer, of which ``parent`` is required, and those of a Client
-            unless one is shared.
+        parent: the parent topic, of type LITE. Java: ``bindTopic``.
+        **options: the settings of a LiteTopicConsumer, and those of a Client unless one is shared.
 
     Raises:
-        ConfigurationError: an option is unknown, missing or not valid.
+        ConfigurationError: an option is unknown or not valid, or ``group`` is missing.
     """
 
     def __init__(
@@ -425,11 +425,12 @@ class LiteTopicConsumer(LiteTopicConsumerMethods, ReceivingConsumer[consumer.Lit
         client: str | Client | None = None,
         *,
         group: str | None = None,
+        parent: str,
         **options: Unpack[LiteTopicConsumerOptions],
     ) -> None:
-        shared, parent = self._shared_client(client)
+        shared, owner = self._shared_client(client)
         self._undelivered: Undelivered[PoppedMessage] = Undelivered(self._check_open)
-        super().__init__(consumer.LiteTopicConsumer(shared, group=group, **options), parent)
+        super().__init__(consumer.LiteTopicConsumer(shared, group=group, parent=parent, **options), owner)
 
     @property
     def settings(self) -> LiteTopicConsumerSettings:
@@ -470,11 +471,11 @@ class LiteTopicPushConsumer(LiteTopicPushConsumerMethods, HandlerConsumer[consum
         client: name servers as ``host:port;host:port``, or None for NAMESRV_ADDR or 127.0.0.1:9876, or
             a ``rocketmq_py.blocking.Client`` to share.
         group: the consumer group. Its attribute ``lite.bind.topic`` must name the parent topic.
-        **options: the settings of a LiteTopicPushConsumer, of which ``parent`` is required, and those of a
-            Client unless one is shared.
+        parent: the parent topic, of type LITE. Java: ``bindTopic``.
+        **options: the settings of a LiteTopicPushConsumer, and those of a Client unless one is shared.
 
     Raises:
-        ConfigurationError: an option is unknown, missing or not valid.
+        ConfigurationError: an option is unknown or not valid, or ``group`` is missing.
     """
 
     def __init__(
@@ -482,10 +483,11 @@ class LiteTopicPushConsumer(LiteTopicPushConsumerMethods, HandlerConsumer[consum
         client: str | Client | None = None,
         *,
         group: str | None = None,
+        parent: str,
         **options: Unpack[LiteTopicPushConsumerOptions],
     ) -> None:
-        shared, parent = self._shared_client(client)
-        super().__init__(consumer.LiteTopicPushConsumer(shared, group=group, **options), parent)
+        shared, owner = self._shared_client(client)
+        super().__init__(consumer.LiteTopicPushConsumer(shared, group=group, parent=parent, **options), owner)
 
     @property
     def settings(self) -> LiteTopicPushConsumerSettings:

@@ -369,8 +369,10 @@ async def test_a_client_has_one_consumer_of_lite_topics() -> None:
 
 
 async def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="parent is missing"):
-        LiteTopicConsumer("127.0.0.1:1", group="g")
+    with pytest.raises(TypeError, match="argument: 'parent'"):
+        LiteTopicConsumer("127.0.0.1:1", group="g")  # type: ignore[call-arg]
+    with pytest.raises(ConfigurationError, match="topic 'a b' may hold only"):
+        LiteTopicConsumer("127.0.0.1:1", group="g", parent="a b")
     async with lite_brokers() as (cluster, _), consumer_of(cluster.address) as consumer:
         with pytest.raises(ConfigurationError, match="no lite topic was given"):
             await consumer.subscribe_lite()

@@ -47,8 +47,6 @@ class BaseLiteTopicConsumer(BaseConsumer):
         group: str | None,
         options: dict[str, Any],
     ) -> None:
-        if "parent" not in options:
-            raise ConfigurationError("parent is missing; it names the topic of type LITE")
         super().__init__(settings_class, client, group=group, options=options)
         config = self._settings
         self._parent_subscription: SubscriptionData = make_subscription(

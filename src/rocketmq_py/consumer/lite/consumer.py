@@ -44,14 +44,14 @@ class LiteTopicConsumer(ReceivingConsumer, BaseLiteTopicConsumer):
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share, which may have one consumer of lite topics.
         group: the consumer group. Its attribute ``lite.bind.topic`` must name the parent topic.
-        **options: the settings of a LiteTopicConsumer, of which ``parent`` is required, and those of a Client
-            unless one is shared.
+        parent: the parent topic, of type LITE. Java: ``bindTopic``.
+        **options: the settings of a LiteTopicConsumer, and those of a Client unless one is shared.
 
     Entering raises:
         ConfigurationError: the shared client has another consumer of the group, or of lite topics.
 
     Raises:
-        ConfigurationError: an option is unknown, missing, given twice, or out of range.
+        ConfigurationError: an option is unknown, given twice, or out of range, or ``group`` is missing.
     """
 
     _settings: LiteTopicConsumerSettings
@@ -61,9 +61,12 @@ class LiteTopicConsumer(ReceivingConsumer, BaseLiteTopicConsumer):
         client: str | Client | None = None,
         *,
         group: str | None = None,
+        parent: str,
         **options: Unpack[LiteTopicConsumerOptions],
     ) -> None:
-        super().__init__(LiteTopicConsumerSettings, client, group=group, options={**options})
+        super().__init__(
+            LiteTopicConsumerSettings, client, group=group, options={**options, "parent": parent}
+        )
         self._create_receiver(self._requests)
 
     @property

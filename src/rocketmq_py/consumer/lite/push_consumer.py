@@ -35,14 +35,14 @@ class LiteTopicPushConsumer(BasePushConsumer[LiteSession], BaseLiteTopicConsumer
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share, which may have one consumer of lite topics.
         group: the consumer group. Its attribute ``lite.bind.topic`` must name the parent topic.
-        **options: the settings of a LiteTopicPushConsumer, of which ``parent`` is required, and those of a
-            Client unless one is shared.
+        parent: the parent topic, of type LITE. Java: ``bindTopic``.
+        **options: the settings of a LiteTopicPushConsumer, and those of a Client unless one is shared.
 
     Entering raises:
         ConfigurationError: the shared client has another consumer of lite topics.
 
     Raises:
-        ConfigurationError: an option is unknown, missing, given twice, or out of range.
+        ConfigurationError: an option is unknown, given twice, or out of range, or ``group`` is missing.
     """
 
     _settings: LiteTopicPushConsumerSettings
@@ -52,9 +52,12 @@ class LiteTopicPushConsumer(BasePushConsumer[LiteSession], BaseLiteTopicConsumer
         client: str | Client | None = None,
         *,
         group: str | None = None,
+        parent: str,
         **options: Unpack[LiteTopicPushConsumerOptions],
     ) -> None:
-        super().__init__(LiteTopicPushConsumerSettings, client, group=group, options={**options})
+        super().__init__(
+            LiteTopicPushConsumerSettings, client, group=group, options={**options, "parent": parent}
+        )
         self._close_timeout: float = self._settings.close_timeout + LEAVE_SECONDS  # of closing as a whole
 
     @property

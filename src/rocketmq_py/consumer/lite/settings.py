@@ -107,7 +107,6 @@ class LiteTopicConsumerFactoryOptions(TypedDict, total=False):
     Defaults: max_reconsume_times=16, trace=False, close_timeout=5.0.
     """
 
-    parent: str
     max_reconsume_times: int
     trace: bool | str
     close_timeout: Duration
