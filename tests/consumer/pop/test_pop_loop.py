@@ -421,6 +421,21 @@ async def test_tags_with_the_same_hash_are_filtered_out(jumping_clock: trio.test
         assert popped.queue.take() is None
 
 
+async def test_pops_after_the_end_of_a_subscription_have_its_last_filter(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with pop_harness() as popped:
+        popped.subscriptions["T"] = subscription_of("T", "A", None, version_ms=2)
+        popped.broker.put(message(0, TAGS="A"))
+        await until(lambda: popped.is_ready)
+        assert popped.take().queue_offset == 0
+        del popped.subscriptions["T"]
+        for number in (1, 2):  # the first one answers a pop of before
+            popped.broker.put(message(number, TAGS="B"))
+            await until(lambda count=number: len(popped.broker.acked) == count)
+        assert popped.queue.take() is None
+
+
 async def test_loop_waits_for_space_and_while_it_is_paused(jumping_clock: trio.testing.MockClock) -> None:
     async with pop_harness(pop_threshold=1, pull_hold=1) as popped:
         popped.queues.pause(True)

@@ -79,6 +79,7 @@ class ScriptedPuller:
         self.queue = queue
         self.client = ScriptedClient()
         self.pulls: list[Pull] = []
+        self.subscriptions: list[SubscriptionData] = []
         self.answers: deque[PulledMessages | RocketMQError | Callable[[], PulledMessages]] = deque()
         self.more = trio.lowlevel.ParkingLot()
 
@@ -90,6 +91,7 @@ class ScriptedPuller:
         self, offset: int, subscription: SubscriptionData, *, commit: int | None = None
     ) -> PulledMessages:
         self.pulls.append(Pull(offset, commit, trio.current_time()))
+        self.subscriptions.append(subscription)
         while not self.answers:
             await self.more.park()
         await trio.lowlevel.checkpoint()
@@ -132,6 +134,7 @@ class LoopHarness:
         self.delivered: list[ProcessQueue] = []
         self.set_back = 0
         self.may_commit = True
+        self.subscription: SubscriptionData | None = None
         self.counts = TopicCounters()
         self.limits = FlowLimits(count=3, size=100, span=10)
         self.loop = PullLoop(
@@ -147,7 +150,7 @@ class LoopHarness:
         return self.limits
 
     def subscription_of(self, topic: str) -> SubscriptionData | None:
-        return None
+        return self.subscription
 
     async def start_offset(self, loop: PullLoop) -> int:
         await trio.lowlevel.checkpoint()
@@ -195,6 +198,15 @@ async def test_next_pull_starts_at_the_next_offset_of_the_broker(harness: LoopHa
     assert harness.delivered == [harness.process_queue] * 2
     assert [message.queue_offset for message in take_all(harness.process_queue)] == [0, 1, 5]
     assert harness.process_queue.next_offset == 800
+
+
+async def test_pulls_after_the_end_of_a_subscription_carry_the_last_one(harness: LoopHarness) -> None:
+    harness.subscription = changed = SubscriptionData(topic="T", sub_string="b")
+    await settled()
+    harness.subscription = None
+    harness.puller.answer(found(0))
+    await settled()
+    assert harness.puller.subscriptions == [changed, changed]
 
 
 async def test_pulls_carry_the_safe_offset(harness: LoopHarness) -> None:
