@@ -8,6 +8,7 @@ import trio
 
 from rocketmq_py import Message
 from rocketmq_py.blocking.producer import ThreadSendQueue
+from rocketmq_py.errors import SendForbiddenError
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.producer.closing import Closing
 from rocketmq_py.producer.statistics import Counters
@@ -56,4 +57,32 @@ def test_a_small_message_does_not_wait_for_the_space_of_a_large_one() -> None:
     assert woken == ["small"]
     thread.call_plain(partial(first._succeed, "result"))
     assert woken == ["small", "large"]
+    thread.stop()
+
+
+def test_sends_that_are_refused_one_after_the_other_let_other_tasks_run() -> None:
+    thread = TrioThread()
+    thread.start()
+    scope = trio.CancelScope()
+    ticks: list[float] = []
+    ticks_seen: list[int] = []
+
+    async def tick() -> None:
+        with scope:
+            while True:
+                ticks.append(trio.current_time())
+                await trio.lowlevel.checkpoint()
+
+    async def refuse(_: object) -> None:
+        ticks_seen.append(len(ticks))
+        raise SendForbiddenError("no")
+
+    queue = ThreadSendQueue(thread, refuse, Closing(Counters(), "g"), max_count=100, max_bytes=10_000)
+    queue.open(thread._nursery)
+    thread.call_plain(partial(thread._nursery.start_soon, tick))
+    futures = [queue.send(Message("T", b"x"), None) for _ in range(20)]
+    assert all(isinstance(future.exception(), SendForbiddenError) for future in futures)
+    thread.call_plain(scope.cancel)
+    assert len(set(ticks_seen)) >= len(futures) // 2, "trio runs the tasks of one pass in a random order"
+    assert queue.queued == queue.in_flight == 0
     thread.stop()

@@ -159,10 +159,20 @@ class SendQueue(Generic[Sent]):
         self._nursery = nursery
 
     def _take(self) -> None:
-        """Pass queued messages to the producer, until it has to await something."""
+        """Pass queued messages to the producer, in a task from the first that has to await something."""
         self._takes += 1
+        if not self._is_awaiting and (awaited := self._pass_on()) is not None:
+            self._is_awaiting = True
+            self._nursery.start_soon(self._await_and_pass_on, *awaited)
+        if self._name_servers is not None:
+            self._closing.report(self._name_servers)
+        if self.waiting:
+            self._wake_senders()
+
+    def _pass_on(self) -> tuple[Sent, Coroutine[Any, Any, object]] | None:
+        """Pass queued messages to the producer, until it has to await something. Return that."""
         queue = self._queue
-        while queue and not self._is_awaiting:
+        while queue:
             one = queue[0]
             if isinstance(one, trio.Event):
                 queue.popleft()
@@ -181,24 +191,26 @@ class SendQueue(Generic[Sent]):
                 self._fail(one, error)
                 continue
             if coroutine is not None:
-                self._is_awaiting = True
-                self._nursery.start_soon(self._await_then_take, one, coroutine)
-        if self._name_servers is not None:
-            self._closing.report(self._name_servers)
-        if self.waiting:
-            self._wake_senders()
+                return one, coroutine
+        return None
 
-    async def _await_then_take(self, one: Sent, coroutine: Coroutine[Any, Any, object]) -> None:
+    async def _await_and_pass_on(self, one: Sent, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Await ``coroutine``, and pass on further messages until the queue is empty."""
+        awaited: tuple[Sent, Coroutine[Any, Any, object]] | None = one, coroutine
         with trio.CancelScope() as self._scope:
             if self._is_stopped:
                 self._scope.cancel()
-            try:
-                await coroutine
-            except BaseException as error:  # noqa: BLE001  # as where nothing has to be awaited
-                cancelled, other = split_cancelled(error)
-                self._fail(one, other or closed_error())
-                if cancelled is not None:
-                    raise cancelled from None
+            while awaited is not None:
+                one, coroutine = awaited
+                try:
+                    await coroutine
+                except BaseException as error:  # noqa: BLE001  # as where nothing has to be awaited
+                    cancelled, other = split_cancelled(error)
+                    self._fail(one, other or closed_error())
+                    if cancelled is not None:
+                        raise cancelled from None
+                    await trio.lowlevel.checkpoint()  # hooks may refuse any number without a wait
+                awaited = self._pass_on()
             self._is_awaiting = False
             self._take()
 
