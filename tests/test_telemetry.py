@@ -139,6 +139,31 @@ async def test_a_list_is_one_span_whose_context_is_in_each_message(spans: Spans)
         assert parent.split("-")[1:3] == [f"{context.trace_id:032x}", f"{context.span_id:016x}"]
 
 
+@pytest.mark.parametrize("linger", [None, 0.005])
+async def test_the_span_of_a_message_is_a_child_of_its_own_senders(
+    spans: Spans, linger: float | None
+) -> None:
+    async def send(producer: Producer, number: int) -> None:
+        with spans.provider.get_tracer("test").start_as_current_span(f"sender {number}"):
+            await producer.send(Message("T", b"x", keys=str(number)))
+
+    async with scripted_cluster(store_batch) as cluster, Producer(cluster.address, linger=linger) as producer:
+        producer.add_hook(TelemetryProducerHook(spans.provider))
+        async with trio.open_nursery() as nursery:
+            for number in range(3):
+                nursery.start_soon(send, producer, number)
+    senders = {span.context.span_id: span.name for span in spans.finished() if span.context is not None}
+    seen, ids = {}, set()
+    for span in spans.finished():
+        if span.name == "send T":
+            assert span.attributes is not None
+            assert span.parent is not None
+            seen[span.attributes["messaging.rocketmq.message.keys"]] = senders[span.parent.span_id]
+            ids.add(span.attributes["messaging.message.id"])
+    assert seen == {(str(number),): f"sender {number}" for number in range(3)}
+    assert len(ids) == 3
+
+
 @pytest.mark.parametrize(
     ("address", "server"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import attrs
 import pytest
 import trio
 from opentelemetry import trace
@@ -11,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from rocketmq_py import Client, Compression, CompressionType, Message
+from rocketmq_py import Client, Compression, CompressionType, Message, SendResult
 from rocketmq_py.errors import SendForbiddenError
 from rocketmq_py.hooks import ProducerHook, RpcContext, RpcHook, SendContext
 from rocketmq_py.producer import LatencyFaultPolicy
@@ -56,6 +57,48 @@ async def test_hooks_see_sends_and_may_forbid_them(client: Client, topic: str) -
     assert seen[0].queue == result.queue
     assert {310, 320} <= set(codes)
     assert {message.body for message in await read_all(client, topic, count=4)} == {b"public"}
+
+
+@pytest.mark.parametrize("linger", [None, 0.005])
+async def test_hooks_see_each_message_and_its_own_result(
+    client: Client, topic: str, linger: float | None
+) -> None:
+    ended: dict[bytes, SendContext] = {}
+
+    class Stamp(ProducerHook):
+        def check_forbidden(self, context: SendContext) -> None:
+            (message,) = context.messages
+            if message.tags == "secret":
+                raise PermissionError("no secrets")
+
+        def before_send(self, context: SendContext) -> None:
+            (message,) = context.messages
+            properties = {**message.properties, "stamp": message.body.decode()}
+            context.messages = [attrs.evolve(message, properties=properties)]
+
+        def after_send(self, context: SendContext) -> None:
+            (message,) = context.messages
+            ended[message.body] = context
+
+    bodies = [b"%d" % number for number in range(10)]
+    messages = [Message(topic, body) for body in bodies]
+    messages.insert(5, Message(topic, b"x", tags="secret"))
+    async with client.producer("senders", linger=linger) as producer:
+        producer.add_hook(Stamp())
+        outcomes = await producer.send_all(messages)
+        with pytest.raises(SendForbiddenError, match="no secrets"):
+            await producer.send(messages[5])
+        assert producer.statistics.sent == 10
+    assert isinstance(outcomes.pop(5), SendForbiddenError)
+    for body, result in zip(bodies, outcomes, strict=True):
+        assert isinstance(result, SendResult)
+        assert ended[body].results == (result,)
+        assert ended[body].message_ids == [result.message_id]
+        assert ended[body].queue == result.queue
+    received = await read_all(client, topic, count=10)
+    assert {(message.body, message.user_properties["stamp"]) for message in received} == {
+        (body, body.decode()) for body in bodies
+    }
 
 
 async def test_trace_records_are_in_the_trace_topic(client: Client, topic: str, unique: str) -> None:

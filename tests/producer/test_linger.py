@@ -15,7 +15,6 @@ from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import (
-    BatchError,
     ClosedError,
     ConfigurationError,
     Delivery,
@@ -25,11 +24,10 @@ from rocketmq_py.errors import (
     NoQueueError,
     OutsideEventLoopError,
     RequestTimeoutError,
-    SendForbiddenError,
     TopicNotFoundError,
 )
 from rocketmq_py.message import Message, MessageQueue, SendResult
-from rocketmq_py.producer import PendingSend, Producer, ProducerHook, SendContext, TransactionProducer
+from rocketmq_py.producer import PendingSend, Producer, TransactionProducer
 from rocketmq_py.producer.batch import MAX_MESSAGE_OVERHEAD
 from rocketmq_py.producer.batcher import YIELD_EVERY
 from rocketmq_py.protocol.batch import decode_batch
@@ -438,24 +436,6 @@ async def test_a_message_whose_properties_are_too_long_for_a_batch_fails_no_othe
     assert all(one.exception() is None for one in pending)
 
 
-async def test_a_message_that_a_hook_forbids_fails_no_other() -> None:
-    class NoSecrets(ProducerHook):
-        def check_forbidden(self, context: SendContext) -> None:
-            if any(message.tags == "secret" for message in context.messages):
-                raise ValueError("secrets stay here")
-
-    store = Store()
-    async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
-        producer.add_hook(NoSecrets())
-        (first,) = await send_all(producer, b"a")
-        secret = await producer.submit(Message("T", b"b", tags="secret"))
-        (last,) = await send_all(producer, b"c")
-        await producer.flush()
-        assert isinstance(secret.exception(), SendForbiddenError)
-        assert first.exception() is last.exception() is None
-    assert sorted(body for bodies in store.sends for body in bodies) == [b"a", b"c"]
-
-
 async def test_a_batch_that_may_be_stored_is_not_split_and_resent() -> None:
     def break_then_refuse(connection: Connection, request: Command) -> None:
         if request.code not in (RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2):
@@ -476,24 +456,6 @@ async def test_a_batch_that_may_be_stored_is_not_split_and_resent() -> None:
             error = one.exception()
             assert isinstance(error, MessageRefusedError)
             assert error.delivery is Delivery.UNKNOWN
-
-
-async def test_a_batch_that_a_hook_enlarges_keeps_the_results_of_its_first_request() -> None:
-    class Lengthen(ProducerHook):
-        def before_send(self, context: SendContext) -> None:
-            context.messages = [attrs.evolve(one, body=one.body * 200) for one in context.messages]
-
-    store = Store(refuses=frozenset({b"c" * 200}))
-    options = {"max_batch_bytes": 700, "max_message_size": 700}
-    async with scripted_cluster(store) as cluster, batching(cluster.address, **options) as producer:
-        producer.add_hook(Lengthen())
-        pending = await send_all(producer, b"a", b"b", b"c")
-        await producer.flush()
-    assert [[body[:1] for body in bodies] for bodies in store.sends] == [[b"a", b"b"], [b"c"]]
-    assert [one.exception() is None for one in pending] == [True, True, False]
-    error = pending[2].exception()
-    assert isinstance(error, BatchError)
-    assert error.delivery is Delivery.REFUSED
 
 
 @pytest.mark.parametrize("text", ["ascii", "grün", "\U0001f600"])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.producer.hooks import HookedSend, SendContext, show_batch
 from rocketmq_py.producer.pending import BatchedSend, PendingBatch, PendingSend
 
 
@@ -16,6 +17,7 @@ class ProducerBatch:
     Attributes:
         messages: the messages, in order.
         pending: their outcomes.
+        contexts: the contexts of their hooks, by index. Empty without hooks.
         queue: the queue that the batch must go to. None for any queue of the topic.
         size: the largest size in bytes that the batch may take.
         timeout: seconds for the send, the smallest timeout of its messages. None for the setting.
@@ -23,16 +25,23 @@ class ProducerBatch:
         is_in_flight: whether it has been passed to the producer.
     """
 
-    __slots__ = ("deadline", "is_in_flight", "messages", "pending", "queue", "size", "timeout")
+    __slots__ = ("contexts", "deadline", "is_in_flight", "messages", "pending", "queue", "size", "timeout")
 
     def __init__(self, queue: MessageQueue | None, deadline: float) -> None:
         self.messages: list[Message] = []
         self.pending: PendingBatch = PendingBatch()
+        self.contexts: dict[int, SendContext] = {}
         self.queue: MessageQueue | None = queue
         self.size: int = 0
         self.timeout: float | None = None
         self.deadline: float = deadline
         self.is_in_flight: bool = False
+
+    def show_to_hooks(self, send: HookedSend, start: int, end: int) -> None:
+        """Show the hooks of some messages the request that they are sent in."""
+        for index, context in self.contexts.items():
+            if start <= index < end:
+                show_batch(context, send, index - start)
 
 
 class AccumulatorOwner(Protocol):
@@ -93,6 +102,7 @@ class Accumulator:
         alone: bool = False,
         timeout: float | None = None,
         on_done: Callable[[PendingSend], None] | None = None,
+        context: SendContext | None = None,
     ) -> BatchedSend:
         """Add a message to a batch. Return its pending send.
 
@@ -103,6 +113,7 @@ class Accumulator:
             alone: whether it must be sent alone.
             timeout: seconds for the send. None for the setting.
             on_done: called when the message has its outcome.
+            context: the context of its hooks, if there are any.
         """
         key: Hashable = queue
         if queue is None:
@@ -121,6 +132,8 @@ class Accumulator:
             batch = self._begin(key, queue)
         messages = batch.messages
         pending = BatchedSend(batch.pending, len(messages), on_done)
+        if context is not None:
+            batch.contexts[len(messages)] = context
         messages.append(message)
         batch.size = size = batch.size + size
         if timeout is not None and (batch.timeout is None or timeout < batch.timeout):

@@ -174,7 +174,7 @@ class BaseProducer(Member):
         """Call the hooks around a block that sends messages.
 
         Yields the messages to send, which the hooks may have replaced, and the context of the hooks. None if
-        there are none. The hooks after a pipelined send are left to its outcome, see :class:`Send`.
+        there are none. :meth:`Hooks.after_outcome` calls the hooks after a pipelined send.
 
         Raises SendForbiddenError, and InvalidMessageError if one is not a Message.
         """
@@ -191,14 +191,20 @@ class BaseProducer(Member):
             is_half=is_half,
             started_ms=self._client.now_ms(),
         )
-        around = self._hooks.before if mode is SendMode.PIPELINED else self._hooks.around
-        async with around(context):
+        await self._hooks.check_forbidden(context)
+        try:
+            await self._hooks.before_send(context)
             if len(context.messages) != len(messages):
                 raise InvalidMessageError(
                     f"a hook changed the number of messages from {len(messages)} to {len(context.messages)}; "
                     "before_send may only replace messages"
                 )
             yield context.messages, context
+        except BaseException as error:
+            await self._hooks.after_send(context, error)
+            raise
+        if mode is not SendMode.PIPELINED:
+            await self._hooks.after_send(context)
 
     async def _deliver(
         self,

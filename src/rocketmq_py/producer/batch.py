@@ -15,7 +15,6 @@ from rocketmq_py.errors import (
     MessageRefusedError,
     MessageTooLargeError,
     RocketMQError,
-    SendForbiddenError,
 )
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.names import RETRY_PREFIX
@@ -32,7 +31,7 @@ the batch and the name of their cluster. If the result is too long, they lose th
 MAX_MESSAGE_OVERHEAD = 112
 """Bytes that a message in a batch takes at most in addition to its body, tags, keys and properties: lengths,
 the message id, and names of properties."""
-_ERRORS_OF_ONE_MESSAGE = (MessageRefusedError, InvalidMessageError, SendForbiddenError)
+_ERRORS_OF_ONE_MESSAGE = (MessageRefusedError, InvalidMessageError)
 """Errors of a batch that a single message may have caused."""
 
 _is_bare, _topic_of, _body_of = map(attrgetter, ("_is_bare", "topic", "body"))

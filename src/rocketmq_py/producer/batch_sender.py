@@ -41,20 +41,14 @@ class BatchSender:
         queue: Destination | None,
         timeout: Duration | None,
         context: SendContext | None = None,
-        *,
-        in_halves: bool = False,
     ) -> Sequence[SendResult]:
-        """Send a list and return the result of each message; see :meth:`Producer.send_batch`.
-
-        ``in_halves`` is that of Send.
-        """
+        """Send a list and return the result of each message; see :meth:`Producer.send_batch`."""
         batches = self._split(final_list(messages, queue))
         if queue is None:
             queue = selector_of_batch(messages)
         results: Sequence[SendResult] = ()
         for batch in batches:
             send = self._builder.build_batch(batch, queue, timeout, self._config.retries, context)
-            send.in_halves = in_halves
             try:
                 more = BatchResults(await self._pipeline.deliver(send), batch.unique_ids)
             except RocketMQError as error:

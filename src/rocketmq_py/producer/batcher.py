@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -12,30 +12,27 @@ import trio
 from rocketmq_py.arguments import Duration, check_timeout
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.lifespan import start_soon
-from rocketmq_py.errors import (
-    BatchError,
-    ClosedError,
-    ConfigurationError,
-    InvalidMessageError,
-    RocketMQError,
-)
+from rocketmq_py.errors import ClosedError, ConfigurationError, InvalidMessageError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, SendResult
 from rocketmq_py.producer.accumulator import Accumulator, ProducerBatch
 from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.batch import (
     MAX_BATCHED_MESSAGES,
     MAX_MESSAGE_OVERHEAD,
+    BatchResults,
     is_sent_in_halves,
     max_batched_size,
     may_be_batched,
+    split_batch,
 )
 from rocketmq_py.producer.closing import Closing
-from rocketmq_py.producer.delay_relay import DelayRelay
 from rocketmq_py.producer.destinations import Destination, check_destination, select
-from rocketmq_py.producer.final_message import check_message, final
+from rocketmq_py.producer.final_message import final
+from rocketmq_py.producer.hooks import Hooks, SendContext
 from rocketmq_py.producer.outcome import FailureLog, OutcomeReceiver, closed_error
 from rocketmq_py.producer.pending import BatchedSend, PendingSend
 from rocketmq_py.producer.pipeline import Pipeline
+from rocketmq_py.producer.request_builder import RequestBuilder
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.producer.settings import ProducerSettings
 
@@ -48,24 +45,10 @@ class BatchOwner(Protocol):
 
     _client: ClientCore
     _settings: ProducerSettings
+    _builder: RequestBuilder
+    _hooks: Hooks
     _sender: Sender
     _pipeline: Pipeline
-    _delay_relay: DelayRelay | None
-
-    async def _send_alone(
-        self, message: Message, queue: Destination | None, timeout: Duration | None
-    ) -> SendResult:
-        """Send a message in a request of its own. Raises as ``Producer.send``."""
-
-    async def _send_list(
-        self,
-        messages: Sequence[Message],
-        queue: Destination | None,
-        timeout: Duration | None,
-        *,
-        in_halves: bool = False,
-    ) -> Sequence[SendResult]:
-        """Send messages of one topic in a batch. Raises as ``Producer.send_batch``."""
 
 
 class Batcher:
@@ -77,17 +60,22 @@ class Batcher:
 
     A message is sent alone if brokers do not accept it in a batch (it is delayed, has a priority or a lite
     topic, or is for a retry topic), if it is larger than ``max_batch_bytes``, or if it is large enough for
-    compression. If a broker or a hook refuses a batch, each half is sent by itself, so that only the refused
-    messages fail.
+    compression. If a broker refuses a batch, each half is sent by itself, so that only the refused messages
+    fail.
+
+    Hooks were called before a message is accepted. They are called again when its batch has its outcome.
 
     Args:
-        producer: the producer, which sends batches and single messages.
+        producer: the producer, whose pipeline sends the batches.
         linger: seconds that a batch waits for more messages.
     """
 
     def __init__(self, producer: BatchOwner, linger: float) -> None:
         settings = producer._settings
-        self._producer = producer
+        self._builder = producer._builder
+        self._hooks = producer._hooks
+        self._pipeline = producer._pipeline
+        self._retries = settings.retries
         self._client = producer._client
         self._counters = producer._sender.counters
         self._failures = producer._pipeline.failures
@@ -118,27 +106,24 @@ class Batcher:
         queue: Destination | None,
         timeout: Duration | None,
         receiver: OutcomeReceiver | None = None,
+        context: SendContext | None = None,
     ) -> OutcomeReceiver | Coroutine[Any, Any, OutcomeReceiver]:
         """Add a message to a batch; see ``Producer._accept``."""
-        if type(message) is not Message:
-            check_message(message)
         if timeout is not None:
             timeout = check_timeout(timeout)
-        # The relay makes another message, for a topic with other queues.
-        if self._producer._delay_relay is None or not message.is_timed:
-            message, queue = final(message, queue, self._max_message_size)
+        message, queue = final(message, queue, self._max_message_size)
         # Fast path: messages with nothing but a small body, saves 6 % of batching.
         size, alone = MAX_MESSAGE_OVERHEAD + len(message.body), False
         if not message._is_bare or size > self._max_bare_size or message.topic[0] == "%":
             size, alone = self._measure(message)
+        on_done = None if receiver is None else partial(_pass_on, receiver)
         if queue is not None:
             check_destination(queue, message.topic)
             if not isinstance(queue, MessageQueue):
-                return self._add_to_selected(message, size, queue, alone, timeout, receiver)
+                return self._add_to_selected(message, size, queue, alone, timeout, on_done, context)
         if not self._admission.enter_nowait(size):
-            return self._add_when_space(message, size, queue, alone, timeout, receiver)
-        on_done = None if receiver is None else partial(_pass_on, receiver)
-        return self._accumulator.add(message, size, queue, alone, timeout, on_done)
+            return self._add_when_space(message, size, queue, alone, timeout, on_done, context)
+        return self._accumulator.add(message, size, queue, alone, timeout, on_done, context)
 
     async def _add_to_selected(
         self,
@@ -147,7 +132,8 @@ class Batcher:
         selector: Destination,
         alone: bool,
         timeout: float | None,
-        receiver: OutcomeReceiver | None,
+        on_done: Callable[[PendingSend], None] | None,
+        context: SendContext | None,
     ) -> OutcomeReceiver:
         """Add a message to a batch for the queue that a selector chooses."""
         assert not isinstance(selector, MessageQueue)
@@ -158,10 +144,12 @@ class Batcher:
             raise
         except RocketMQError as error:
             self._counters.send_failed(error)
-            pending = receiver or PendingSend()
+            if context is not None:
+                await self._hooks.after_outcome(context, error)
+            pending = PendingSend(on_done)
             pending._fail(error, self._failures)
             return pending
-        return await self._add_when_space(message, size, queue, alone, timeout, receiver)
+        return await self._add_when_space(message, size, queue, alone, timeout, on_done, context)
 
     async def _add_when_space(
         self,
@@ -170,12 +158,12 @@ class Batcher:
         queue: MessageQueue | None,
         alone: bool,
         timeout: float | None,
-        receiver: OutcomeReceiver | None,
+        on_done: Callable[[PendingSend], None] | None,
+        context: SendContext | None,
     ) -> OutcomeReceiver:
         """Add a message to a batch when there is space. Raises ClosedError if the producer was closed."""
         await self._admission.enter(size)
-        on_done = None if receiver is None else partial(_pass_on, receiver)
-        pending = self._accumulator.add(message, size, queue, alone, timeout, on_done)
+        pending = self._accumulator.add(message, size, queue, alone, timeout, on_done, context)
         if self._admission.has_waiters:
             self._free_space()
         return pending
@@ -245,7 +233,12 @@ class Batcher:
         start_soon(self._nursery, self._deliver, batch)
 
     async def _deliver(self, batch: ProducerBatch) -> None:
-        self._finish(batch, await self._outcomes(batch.messages, batch.queue, batch.timeout))
+        for context in batch.contexts.values():
+            context.started = trio.current_time()
+        outcomes = await self._outcomes(batch, 0, len(batch.messages))
+        for index, context in batch.contexts.items():
+            await self._hooks.after_outcome(context, outcomes[index])
+        self._finish(batch, outcomes)
 
     def _finish(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
         if batch not in self._accumulator.batches:
@@ -256,21 +249,35 @@ class Batcher:
             self._free_space()
 
     async def _outcomes(
-        self, messages: Sequence[Message], queue: MessageQueue | None, timeout: Duration | None
+        self, batch: ProducerBatch, start: int, end: int
     ) -> Sequence[SendResult | RocketMQError]:
-        """Send a batch, and its halves if one message may be at fault."""
+        """Send a part of a batch, and its halves if one message may be at fault."""
         try:
-            if len(messages) == 1:
-                return [await self._producer._send_alone(messages[0], queue, timeout)]
-            return await self._producer._send_list(messages, queue, timeout, in_halves=True)
-        except BatchError as error:
-            return [*error.results, *[error] * (len(messages) - len(error.results))]
+            return await self._send(batch, start, end)
         except RocketMQError as error:
-            if not is_sent_in_halves(error, len(messages)):
-                return [error] * len(messages)
-        middle = len(messages) // 2
-        first_half = await self._outcomes(messages[:middle], queue, timeout)
-        return [*first_half, *await self._outcomes(messages[middle:], queue, timeout)]
+            if not is_sent_in_halves(error, end - start):
+                return [error] * (end - start)
+        middle = (start + end) // 2
+        first_half = await self._outcomes(batch, start, middle)
+        return [*first_half, *await self._outcomes(batch, middle, end)]
+
+    async def _send(self, batch: ProducerBatch, start: int, end: int) -> Sequence[SendResult]:
+        """Send a part of a batch in one request. Raises as ``Producer.send``."""
+        queue, timeout, retries = batch.queue, batch.timeout, self._retries
+        if end - start == 1:
+            send = self._builder.build(batch.messages[start], queue, timeout, retries, is_final=True)
+            batch.show_to_hooks(send, start, end)
+            return [await self._pipeline.deliver(send)]
+        # One request, because none is larger than max_batch_bytes.
+        (encoded,) = split_batch(
+            batch.messages[start:end],
+            max_size=self._max_message_size,
+            new_unique_ids=self._client.unique_ids.take,
+        )
+        send = self._builder.build_batch(encoded, queue, timeout, retries)
+        send.in_halves = True
+        batch.show_to_hooks(send, start, end)
+        return BatchResults(await self._pipeline.deliver(send), encoded.unique_ids)
 
     def _set_outcomes(
         self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError], log: FailureLog | None

@@ -1,7 +1,7 @@
 """The moment at which a message is final, before it is measured or encoded.
 
 Single messages, messages of lists and of automatic batches, requests, replies and half messages pass through
-here, after the relay and the hooks. If hooks see an automatic batch, its messages pass through here again.
+here once, after the relay and the hooks.
 """
 
 from __future__ import annotations

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
 import trio
 
 from rocketmq_py.callables import check_methods
-from rocketmq_py.errors import SendForbiddenError
+from rocketmq_py.errors import RocketMQError, SendForbiddenError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.protocol.trace import DEFAULT_REGION
@@ -21,7 +20,11 @@ logger: Final = LibraryLogger("rocketmq_py.producer")
 
 
 class SendMode(enum.Enum):
-    """How a message is sent. Java: ``CommunicationMode``."""
+    """How a message is sent. Java: ``CommunicationMode``.
+
+    With ``linger``, ``send`` is PIPELINED, too: a message that was accepted is sent even if its caller is
+    cancelled.
+    """
 
     AWAITED = "awaited"
     PIPELINED = "pipelined"
@@ -50,17 +53,21 @@ class HookedSend(Protocol):
 class SendContext:
     """A send with all its attempts, as hooks see it. Java: ``SendMessageContext``, one for each attempt.
 
+    Each message has a context of its own, also if ``linger`` collects messages in batches. The messages of a
+    ``send_batch`` share one.
+
     Attributes:
         producer_group: the producer group.
         client_id: the id of the client.
         mode: how the message is sent.
-        messages: the message, or all messages of a batch. ``before_send`` may replace them, for example to
-            add properties.
+        messages: the message, or all messages of a ``send_batch``. ``before_send`` may replace them, for
+            example to add properties or to encrypt bodies. Sizes are checked afterwards.
         is_half: whether the message is the half message of a transaction.
         started_ms: the start of the send, epoch milliseconds.
         results: the result of each message that was stored. Empty before ``after_send`` and for oneway sends.
         error: the error, or the cancellation, that ended the send. None if it succeeded.
-        seconds: the duration of all attempts, in ``after_send``.
+        seconds: the duration of all attempts, in ``after_send``. Without the time in which ``linger``
+            collected a batch.
         state: values that a hook keeps between ``before_send`` and ``after_send``, by a key of its choice.
         started: the start of the first attempt, on trio's clock.
     """
@@ -77,12 +84,14 @@ class SendContext:
     state: dict[object, Any] = attrs.Factory(dict)
     started: float = 0.0
     _requests: list[HookedSend] = attrs.field(factory=list, repr=False, init=False)
+    _index: int | None = attrs.field(default=None, repr=False, init=False)  # in the batch of its request
     _hooks: list[ProducerHook] = attrs.field(factory=list, repr=False, init=False)  # called with before_send
 
     @property
     def message_ids(self) -> list[str]:
         """The ids of the messages. Empty before ``after_send``."""
-        return [one for request in self._requests for one in request.message_id.split(",")]
+        ids = [one for request in self._requests for one in request.message_id.split(",")]
+        return ids if self._index is None else [ids[self._index]]
 
     @property
     def queue(self) -> MessageQueue | None:
@@ -98,6 +107,11 @@ class SendContext:
     def retries(self) -> int:
         """The number of failed attempts."""
         return sum(request.failures for request in self._requests)
+
+
+def show_batch(context: SendContext, request: HookedSend, index: int) -> None:
+    """Show the hooks of a message the request of the batch that it is sent in, at ``index``."""
+    context._requests, context._index = [request], index
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -183,19 +197,8 @@ class Hooks:
         self.all.append(hook)
         return lambda: self.all.remove(hook)
 
-    @asynccontextmanager
-    async def around(self, context: SendContext) -> AsyncIterator[SendContext]:
-        """Call the hooks before and after the block. Raises SendForbiddenError."""
-        async with self.before(context):
-            yield context
-        await self.after_send(context)
-
-    @asynccontextmanager
-    async def before(self, context: SendContext) -> AsyncIterator[SendContext]:
-        """Call ``check_forbidden`` and ``before_send`` before the block, and ``after_send`` if it raises.
-
-        Raises SendForbiddenError.
-        """
+    async def check_forbidden(self, context: SendContext) -> None:
+        """Call ``check_forbidden`` of all hooks. Raises SendForbiddenError."""
         for hook in tuple(self.all):
             try:
                 outcome = hook.check_forbidden(context)
@@ -203,16 +206,14 @@ class Hooks:
                     await outcome
             except Exception as error:
                 raise SendForbiddenError(f"{type(hook).__name__} forbids the send: {error}") from error
+
+    async def before_send(self, context: SendContext) -> None:
+        """Call ``before_send`` of all hooks. Then :meth:`after_send` must follow, also if cancelled."""
         context.started = trio.current_time()
-        try:
-            for hook in tuple(self.all):
-                context._hooks.append(hook)
-                await call_hook(hook.before_send, context, logger, "message")
-            context.started = trio.current_time()
-            yield context
-        except BaseException as error:
-            await self.after_send(context, error)
-            raise
+        for hook in tuple(self.all):
+            context._hooks.append(hook)
+            await call_hook(hook.before_send, context, logger, "message")
+        context.started = trio.current_time()
 
     async def after_send(self, context: SendContext, error: BaseException | None = None) -> None:
         """Call ``after_send`` of the hooks whose ``before_send`` was called, also when cancelled."""
@@ -226,6 +227,14 @@ class Hooks:
                 cancelled = cancellation
         if cancelled is not None:
             raise cancelled
+
+    async def after_outcome(self, context: SendContext, outcome: SendResult | RocketMQError) -> None:
+        """Call :meth:`after_send` for a pipelined send that has its outcome."""
+        if isinstance(outcome, RocketMQError):
+            await self.after_send(context, outcome)
+        else:
+            context.results = (outcome,)
+            await self.after_send(context)
 
     async def before_end_transaction(self, context: EndTransactionContext) -> None:
         """Call ``before_end_transaction`` of all hooks."""

@@ -225,9 +225,8 @@ class Pipeline:
             start_soon(self._nursery, self._run_hooks, send.context, send, outcome)
 
     async def _run_hooks(self, context: SendContext, send: Send, outcome: Outcome) -> None:
-        error = outcome if isinstance(outcome, RocketMQError) else None
-        context.results = () if isinstance(outcome, RocketMQError) else (send_result(outcome),)
-        await self._hooks.after_send(context, error)
+        result = outcome if isinstance(outcome, RocketMQError) else send_result(outcome)
+        await self._hooks.after_outcome(context, result)
         self.finish(send, outcome)
 
     def finish(self, send: Send, outcome: Outcome) -> None:

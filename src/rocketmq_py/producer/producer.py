@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from threading import get_ident
+from types import CoroutineType
 from typing import Any, Unpack
 
 import trio
@@ -18,7 +19,7 @@ from rocketmq_py.names import check_topic
 from rocketmq_py.producer.batch import EncodedBatch, check_list
 from rocketmq_py.producer.batcher import Batcher
 from rocketmq_py.producer.destinations import Destination
-from rocketmq_py.producer.hooks import SendMode
+from rocketmq_py.producer.hooks import SendContext, SendMode
 from rocketmq_py.producer.outcome import OutcomeReceiver
 from rocketmq_py.producer.pending import PendingSend
 from rocketmq_py.producer.requesting_producer import RequestingProducer
@@ -51,8 +52,9 @@ class Producer(RequestingProducer):
     they were accepted: the next batch is sent when the previous one has its result. A message is sent alone,
     in the same order, if brokers do not accept it in a batch (it is delayed, has a priority or a lite topic,
     or is for a retry topic), if it is larger than ``max_batch_bytes``, or if it is large enough for
-    compression. If a broker or a hook refuses a batch, each half is sent by itself, so that only the refused
-    messages fail. All other methods send at once. Java has this as ``autoBatch``.
+    compression. If a broker refuses a batch, each half is sent by itself, so that only the refused messages
+    fail. Hooks see each message by itself, before it is added to a batch. All other methods send at once.
+    Java has this as ``autoBatch``.
 
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
@@ -72,12 +74,11 @@ class Producer(RequestingProducer):
         **options: Unpack[ProducerOptions],
     ) -> None:
         super().__init__(client, group=group, **options)
-        # Accepts a message for sending, in the way that ``linger`` decides. Returns the handle, or the
-        # ``receiver`` of another API, or a coroutine that returns it and must be awaited.
-        self._accept: Callable[..., Any] = self._accept_alone
+        # Accepts a message that has passed the relay and the hooks; see _accept. ``linger`` decides how.
+        self._accept_after_hooks: Callable[..., Any] = self._accept_alone
         if self._settings.linger is not None:
             self._batcher = Batcher(self, self._settings.linger)
-            self._accept = self._batcher.accept
+            self._accept_after_hooks = self._batcher.accept
 
     async def send(
         self,
@@ -109,14 +110,8 @@ class Producer(RequestingProducer):
         ``linger``, a message that was accepted for a batch is still sent.
         """
         self._check_open()
-        if self._batcher is None:
-            return await self._send_alone(message, queue, timeout)
-        return await (await self.submit(message, queue=queue, timeout=timeout))
-
-    async def _send_alone(
-        self, message: Message, queue: Destination | None, timeout: Duration | None
-    ) -> SendResult:
-        """Send a message in a request of its own, with hooks and relay."""
+        if self._batcher is not None:
+            return await (await self.submit(message, queue=queue, timeout=timeout))
         if self._delay_relay is not None:
             message = await self._delay_relay.redirect(message, queue)
         _, result = await self._deliver(message, queue, timeout)
@@ -199,32 +194,53 @@ class Producer(RequestingProducer):
             one if isinstance(one, RocketMQError) else one.exception() or one.result() for one in outcomes
         ]
 
+    def _accept(
+        self,
+        message: Message,
+        queue: Destination | None,
+        timeout: Duration | None,
+        receiver: OutcomeReceiver | None = None,
+    ) -> Any:
+        """Accept a message for sending, after the delay relay and the hooks, if there are any.
+
+        Returns the handle, or the ``receiver`` of another API, or a coroutine that returns it and must be
+        awaited.
+        """
+        if self._hooks.all or self._delay_relay is not None:
+            return self._accept_with_hooks(message, queue, timeout, receiver)
+        return self._accept_after_hooks(message, queue, timeout, receiver)
+
     def _accept_alone(
         self,
         message: Message,
         queue: Destination | None,
         timeout: Duration | None,
         receiver: OutcomeReceiver | None = None,
+        context: SendContext | None = None,
     ) -> OutcomeReceiver | Coroutine[Any, Any, OutcomeReceiver]:
         """Submit a message in a request of its own; see ``_accept``."""
         pending = PendingSend() if receiver is None else receiver
-        if self._hooks.all or self._delay_relay is not None:
-            return self._submit_with_hooks(pending, message, queue, timeout)
-        send = self._builder.build(message, queue, timeout, self._settings.retries)
+        send = self._builder.build(message, queue, timeout, self._settings.retries, context)
         send.receiver = pending
+        if context is not None:
+            send.context = context
         waiting = self._pipeline.submit(send)
         return pending if waiting is None else waiting
 
-    async def _submit_with_hooks(
-        self, pending: OutcomeReceiver, message: Message, queue: Destination | None, timeout: Duration | None
+    async def _accept_with_hooks(
+        self,
+        message: Message,
+        queue: Destination | None,
+        timeout: Duration | None,
+        receiver: OutcomeReceiver | None = None,
     ) -> OutcomeReceiver:
-        """Submit a message as :meth:`submit`, with the hooks and the delay relay, if there are any."""
+        """Accept a message after the delay relay and the hooks; see ``_accept``."""
         if self._delay_relay is not None:
             message = await self._delay_relay.redirect(message, queue)
         async with self._hooked(SendMode.PIPELINED, [message]) as ((final,), context):
-            send = self._builder.build(final, queue, timeout, self._settings.retries, context)
-            send.receiver, send.context = pending, context
-            return await self._pipeline.wait_and_submit(send)
+            accepted = self._accept_after_hooks(final, queue, timeout, receiver, context)
+            pending: OutcomeReceiver = await accepted if type(accepted) is CoroutineType else accepted
+            return pending
 
     async def flush(self) -> None:
         """Send the collected messages, and wait for the outcome of every pipelined send and every request.
@@ -283,19 +299,8 @@ class Producer(RequestingProducer):
         """
         self._check_open()
         check_list(messages)
-        return await self._send_list(messages, queue, timeout)
-
-    async def _send_list(
-        self,
-        messages: Sequence[Message],
-        queue: Destination | None,
-        timeout: Duration | None,
-        *,
-        in_halves: bool = False,
-    ) -> Sequence[SendResult]:
-        """Send a batch, with hooks. ``in_halves`` is that of Send."""
         async with self._hooked(SendMode.AWAITED, messages) as (final, context):
-            return await self._batch_sender.send(final, queue, timeout, context, in_halves=in_halves)
+            return await self._batch_sender.send(final, queue, timeout, context)
 
     async def _send_encoded(
         self, batch: EncodedBatch, *, queue: Destination | None = None, timeout: Duration | None = None
@@ -394,7 +399,7 @@ def accept(
 ) -> OutcomeReceiver | Coroutine[Any, Any, OutcomeReceiver]:
     """Submit a message of another API, whose ``receiver`` gets the outcome.
 
-    Returns the receiver, or a coroutine that submits the message once there is space.
+    Returns the receiver, or a coroutine that submits the message, after the hooks and once there is space.
     """
     accepted: OutcomeReceiver | Coroutine[Any, Any, OutcomeReceiver]
     accepted = producer._accept(message, queue, timeout, receiver)

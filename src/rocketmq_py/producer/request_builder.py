@@ -81,6 +81,7 @@ class RequestBuilder:
         system_flag: int = 0,
         system_properties: Mapping[str, str] = _NO_PROPERTIES,
         needs: Feature | None = None,
+        is_final: bool = False,
     ) -> Send:
         """Make the send of a message.
 
@@ -94,13 +95,15 @@ class RequestBuilder:
             system_flag: RocketMQ's own bits.
             system_properties: RocketMQ's own properties.
             needs: the feature that the broker must have. Lite topics and timed messages need newer brokers.
+            is_final: whether :func:`final` has returned the message and the queue.
 
         Raises:
             InvalidMessageError: the message is not valid.
             ConfigurationError: the timeout is not valid.
         """
         config, client = self._config, self._client
-        message, queue = final(message, queue, config.max_message_size)
+        if not is_final:
+            message, queue = final(message, queue, config.max_message_size)
         if needs is TRANSACTIONS:
             _check_half(message)
             system_properties = {**system_properties, PRODUCER_GROUP: self._group}
