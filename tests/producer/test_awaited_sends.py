@@ -146,7 +146,10 @@ async def test_a_send_with_hooks_or_a_relay_needs_a_task() -> None:
             assert Sending(producer).cancel is None
         async with producer_of(cluster.address, delay_relay="Buffer") as relayed:
             await relayed.queues(MESSAGE.topic)
-            assert Sending(relayed).cancel is None
+            assert Sending(relayed, Message("T", b"x", delay=5)).cancel is None
+            sending = Sending(relayed)
+            assert sending.cancel is not None, "only timed messages concern the relay"
+            await sending.result()
         async with Client(cluster.address) as client, client.producer("g") as with_rpc_hook:
             await with_rpc_hook.queues(MESSAGE.topic)
             client.add_rpc_hook(RpcHook())

@@ -72,6 +72,10 @@ class DelayRelay:
         self._client = client
         self._supports_timed = supports_timed
 
+    def concerns(self, message: Message) -> bool:
+        """Whether :meth:`redirect` may return another message than this."""
+        return isinstance(message, Message) and message.is_timed
+
     async def redirect(self, message: Message, queue: object) -> Message:
         """Return the message to send: ``message`` itself, or one for the buffer topic.
 

@@ -206,7 +206,7 @@ class Producer(RequestingProducer):
         Returns the handle, or the ``receiver`` of another API, or a coroutine that returns it and must be
         awaited.
         """
-        if self._hooks.all or self._delay_relay is not None:
+        if self._hooks.all or (self._delay_relay is not None and self._delay_relay.concerns(message)):
             return self._accept_with_hooks(message, queue, timeout, receiver)
         return self._accept_after_hooks(message, queue, timeout, receiver)
 
@@ -382,7 +382,7 @@ class Producer(RequestingProducer):
         receiver: OutcomeReceiver,
     ) -> Callable[[], None] | None:
         self._check_open()
-        if self._hooks.all or self._delay_relay is not None:
+        if self._hooks.all or (self._delay_relay is not None and self._delay_relay.concerns(message)):
             return None
         send = self._builder.build(message, queue, timeout, self._settings.retries)
         if not self._pipeline.start(send, receiver):
