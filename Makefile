@@ -270,7 +270,7 @@ RELEASE ?=
 release-check: .venv/release  ## Build the distributions and try them in empty environments on each Python; uploads nothing
 	$(BIN)/python -m integration.release_check $(RELEASE)
 
-apis: .venv/installed  ## Generate the forwarding methods of the asyncio and threads APIs, and the pages and types that list settings and names
+apis: .venv/installed  ## Generate the classes of the asyncio and threads APIs, and the pages and types that list settings and names
 	$(BIN)/python -m tests.generate_apis
 	$(BIN)/python -m tests.generate_settings
 	$(BIN)/python -m tests.test_public_members

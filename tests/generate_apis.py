@@ -1,8 +1,10 @@
-"""Generate ``generated_methods.py`` of ``aio`` and ``blocking`` from the trio classes: ``make apis``.
+"""Generate the classes of ``aio`` and ``blocking`` from the trio classes: ``make apis``.
 
-Most methods of the asyncio and threads APIs only forward to the method of the same name of the trio class. A
-new public method of a trio class is in all three APIs after ``make apis``, with its signature and docstring.
-Methods that differ are written by hand in the other modules of ``aio`` and ``blocking`` and are listed here.
+A class of the asyncio or threads API has the constructor, the properties and the public methods of the trio
+class. Most methods only forward to the method of the same name. What differs between the APIs is written by
+hand: methods in a base class of each API, and descriptions in ``api_docstrings.md``.
+
+A new setting, argument, property or public method of a trio class is in all three APIs after ``make apis``.
 """
 
 from __future__ import annotations
@@ -13,136 +15,311 @@ import pkgutil
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
+import attrs
+
 import rocketmq_py
-from rocketmq_py import admin, consumer, producer
+from rocketmq_py import admin, consumer, producer, shared_client
 from rocketmq_py.admin.operations import Operations
 from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.shared_client import FactoryMethods
+from tests.api_docstrings import docstring, for_api
+from tests.api_imports import Imports
 
 SOURCE = Path(rocketmq_py.__file__).parent
 
-LIFESPAN = {name for name in dir(Lifespan) if not name.startswith("_")}
+MODULES: dict[str, tuple[str, dict[type[Any], str]]] = {
+    "client": (
+        "Client for {asyncio|threads}, which several producers and consumers share, and Admin.",
+        {admin.Admin: "hosted.Hosted[]", shared_client.Client: "hosted.Hosted[]"},
+    ),
+    "consumer": (
+        "Push, lite pull, pop and lite topic consumers for {asyncio|threads}.",
+        {
+            consumer.PushConsumer: "base_consumers.HandlerConsumer[]",
+            consumer.LitePullConsumer: "base_consumers.PollingConsumer",
+            consumer.PopConsumer: "base_consumers.ReceivingConsumer[]",
+            consumer.LiteTopicConsumer: "base_consumers.ReceivingConsumer[]",
+            consumer.LiteTopicPushConsumer: "base_consumers.HandlerConsumer[]",
+        },
+    ),
+    "producer": (
+        "Producers for {asyncio|threads}.",
+        {
+            producer.Producer: "base_producers.BaseProducer",
+            producer.TransactionProducer: "base_producers.BaseTransactionProducer",
+        },
+    ),
+    "reader": (
+        "Reader for {asyncio|threads}: reads topics without joining a group.",
+        {consumer.Reader: "streams.BaseReader"},
+    ),
+}
+"""Modules with their docstrings and the trio classes of their classes, with the base classes of these.
+
+``[]`` is a parameter of a base class for the trio class.
+"""
+HOMES = {kind: name for name, (_, kinds) in MODULES.items() for kind in kinds}
+"""The modules of the classes."""
 
 BY_HAND = {
-    producer.Producer: {"send", "submit", "submit_request", "send_all", "flush", "add_hook"},
-    consumer.PushConsumer: {"run", "add_hook"},
-    consumer.LitePullConsumer: {"poll", "add_hook"},
-    consumer.PopConsumer: {"receive", "holding", "add_hook"},
-    consumer.LiteTopicConsumer: {"receive", "holding", "add_hook"},
-    consumer.LiteTopicPushConsumer: {"run", "add_hook"},
+    producer.Producer: {"send", "submit", "submit_request", "send_all", "flush", "in_flight"},
+    producer.TransactionProducer: {"transaction"},
+    consumer.PushConsumer: {"run"},
+    consumer.PopConsumer: {"holding"},
+    consumer.LiteTopicConsumer: {"holding"},
+    consumer.LiteTopicPushConsumer: {"run"},
     consumer.Reader: {"open", "range", "pull"},
-}  # fmt: skip
-"""Classes with the methods that are written by hand in both APIs, or that only other rooms need."""
+}
+"""Members that are written by hand, in base classes of both APIs, in addition to ``statistics``."""
 
-BY_HAND_IN_AIO: dict[type[Any], set[str]] = {producer.Producer: {"send_oneway", "send_batch", "request"}}
-"""Methods that are written by hand for asyncio only: the loop calls the selector of their queue."""
+STREAMS = ("MessageStream", "PullResultStream")
+"""Classes that are public in the module of the Reader."""
 
-READING = {"health"}
-"""Plain methods that may also be called while the object is not open."""
 
-HEADER = '''\
-"""Methods that forward to the method of the same name of a trio class.
+@attrs.frozen
+class Api:
+    """An API.
 
-Async methods are declared with ``{wrapper}``, plain ones with ``plain``. Plain ones that may also be called
-while the object is not open are declared with ``reading``.
+    Attributes:
+        package: its package.
+        wrapper: the function that declares an async method.
+        adapted: the methods of base classes through which arguments of constructors go.
+        by_hand: members that are written by hand in this API only.
+    """
+
+    package: str
+    wrapper: str
+    adapted: dict[str, str]
+    by_hand: dict[type[Any], set[str]] = attrs.field(factory=dict)
+
+
+APIS = (
+    Api(
+        "aio",
+        "coroutine",
+        {"assignment_listener": "_listener_on_loop", "check": "_check_on_loop"},
+        {  # the loop calls the selector of their queue
+            producer.Producer: {"send_oneway", "send_batch", "request"},
+            producer.TransactionProducer: {"send_in_transaction"},
+        },
+    ),
+    Api("blocking", "blocking", {"assignment_listener": "_plain_listener"}),
+)
+
+HEAD = '''\
+"""{described}
 
 Generated by ``make apis``: do not edit. See ``tests/generate_apis.py``.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any, Final
-
-from rocketmq_py import consumer, producer
-from rocketmq_py.admin import (
-{operations}
-)
-from rocketmq_py.{package}.hosted import {wrapper}
-from rocketmq_py.handoff.hosted import plain, reading
-
-
-class Operations:
-    """The operations of an Admin on one kind of resource. Calls go through the Admin."""
-
-    def __init__(self, target: object, call: Callable[..., Any]) -> None:
-        self._target = target
-        self._call = call
 '''
 
-ADMIN_METHODS = '''\
-class AdminMethods:
-    """The operations of an Admin."""
 
-    _call: Callable[..., Any]
-
-    def _set_operations(self, target: Admin) -> None:
-'''
-
-WRAPPERS = {"aio": "coroutine", "blocking": "blocking"}
-"""Packages with the function that declares a forwarding method there."""
+def generate() -> dict[Path, str]:
+    """Return the texts of the generated modules, with their paths."""
+    return {SOURCE / api.package / f"{name}.py": module(api, name) for api in APIS for name in MODULES}
 
 
-def generate(package: str) -> str:
-    """Return the text of ``generated_methods.py`` of a package."""
-    wrapper = WRAPPERS[package]
-    operations = "\n".join(
-        f"    {name}," for name in sorted({"Admin", *(module_of(part) for _, part in admin_parts())})
-    )
-    pieces = [HEADER.format(package=package, wrapper=wrapper, operations=operations)]
-    for name, part in admin_parts():
-        head = f'class {part.__name__}(Operations):\n    """``admin.{name}``."""\n\n'
-        pieces.append(head + "\n".join(declarations(module_of(part), part, wrapper, set())) + "\n")
-    pieces.append(ADMIN_METHODS + "".join(map(assignment, admin_parts())))
-    for kind, by_hand in BY_HAND.items():
-        module = kind.__module__.split(".")[1]
-        if package == "aio":
-            by_hand = by_hand | BY_HAND_IN_AIO.get(kind, set())
-        head = f'class {kind.__name__}Methods:\n    """Methods of a {kind.__name__}."""\n\n'
-        pieces.append(head + "\n".join(declarations(module, kind, wrapper, by_hand | LIFESPAN)) + "\n")
-    return "\n\n".join(pieces)
+def module(api: Api, name: str) -> str:
+    """Return the text of a module of an API."""
+    described, kinds = MODULES[name]
+    package = f"rocketmq_py.{api.package}"
+    imports = Imports(f"{package}.{name}", f"{package}.client")
+    imports.add("typing", "Final")
+    imports.add("rocketmq_py.shown_settings", "takes_settings")
+    classes = [ApiClass(api, kind, base, imports).text() for kind, base in kinds.items()]
+    if admin.Admin in kinds:
+        classes = [*admin_operations(api, imports), *classes]
+    exported = ""
+    if consumer.Reader in kinds:
+        imports.add(f"{package}.streams", *STREAMS)
+        exported = "\n__all__ = [" + ", ".join(f'"{one}"' for one in (*STREAMS, "Reader")) + "]\n"
+    head = HEAD.format(described=for_api(described, api.package))
+    return f"{head}{imports.text()}{exported}\n\n" + "\n\n".join(classes)
 
 
-def assignment(part: tuple[str, type[Any]]) -> str:
-    """Return the line that sets a part of an Admin."""
-    name, kind = part
-    return f"        self.{name}: {kind.__name__} = {kind.__name__}(target.{name}, self._call)\n"
+class ApiClass:
+    """A generated class.
+
+    Args:
+        api: its API.
+        kind: the trio class.
+        base: its base class, see MODULES.
+        imports: of its module.
+    """
+
+    def __init__(self, api: Api, kind: type[Any], base: str, imports: Imports) -> None:
+        self._api = api
+        self._kind = kind
+        self._base = base
+        self._imports = imports
+        self._package = f"rocketmq_py.{api.package}"
+        self._parent = next((one for one in kind.__mro__[1:] if one in HOMES), None)
+        by_hand = BY_HAND.get(kind, set()) | api.by_hand.get(kind, set())
+        left_out = {*dir(Lifespan), *dir(FactoryMethods), "statistics", *by_hand}
+        left_out |= set(dir(self._parent)) - vars(kind).keys() if self._parent else set()
+        self._members = {name: value for name, value in public(kind) if name not in left_out}
+        home = kind.__module__.split(".")[1]
+        imports.add("rocketmq_py", home)
+        self._target = f"{home}.{kind.__name__}"
+
+    def text(self) -> str:
+        """Return the class."""
+        settings = dict.fromkeys([self._returned(self._members["settings"]), "ClientSettings"])
+        self._imports.add("rocketmq_py.client.settings", "ClientSettings")
+        described = indent(docstring(self._api.package, self._kind), " " * 4).strip()
+        parts = [
+            f"@takes_settings({', '.join(settings)})\n"
+            f'class {self._kind.__name__}({self._bases()}):\n    """{described}\n    """\n',
+            "".join(f"    {name} = {value.__name__}\n" for name, value in made_by(self._kind)),
+            self._constructor(),
+            "".join(self._admin_parts()),
+            *(self._property(name) for name, value in self._members.items() if isinstance(value, property)),
+            "".join(self._forwarding()),
+        ]
+        return "\n".join(filter(None, parts))
+
+    def _bases(self) -> str:
+        home, _, base = self._base.partition(".")
+        self._imports.add(f"{self._package}.{home}", base.removesuffix("[]"))
+        base = base.replace("[]", f"[{self._target}]")
+        if self._parent is not None:
+            return f"{base}, {self._parent.__name__}"
+        made = [kind for _, kind in made_by(self._kind)]
+        if not made:
+            return base
+        self._imports.add("rocketmq_py.shared_client", "FactoryMethods")
+        for kind in made:
+            self._imports.add(f"{self._package}.{HOMES[kind]}", kind.__name__)
+        names = "".join(f"        {kind.__name__},\n" for kind in made)
+        return f"\n    {base},\n    FactoryMethods[\n{names}    ],\n"
+
+    def _constructor(self) -> str:
+        """Return the constructor, with the parameters of the trio class."""
+        function = self._kind.__init__
+        parameters, arguments = ["self"], []
+        for one in list(inspect.signature(function).parameters.values())[1:]:
+            self._imports.add_annotation(one.annotation, function.__module__)
+            if one.kind is one.KEYWORD_ONLY and "*" not in parameters:
+                parameters.append("*")
+            stars = "**" if one.kind is one.VAR_KEYWORD else ""
+            default = "" if one.default is one.empty else f" = {one.default!r}"
+            parameters.append(f"{stars}{one.name}: {one.annotation}{default}")
+            value = "shared" if one.name == "client" else one.name
+            if adapt := self._api.adapted.get(one.name):
+                value = f"self.{adapt}({value})"
+            arguments.append(f"{one.name}={value}" if one.kind is one.KEYWORD_ONLY else f"{stars}{value}")
+        given = ", owner" if "shared" in arguments else ""
+        shared = "        shared, owner = self._shared_client(client)\n" if given else ""
+        target = f"{self._target}({', '.join(arguments)})"
+        above, why = "super()", ""
+        if self._parent is not None:
+            above = f"super({self._parent.__name__}, self)"
+            why = f"  # not {self._parent.__name__}'s, which makes another target"
+        opened = f"        {above}.__init__(target{given}){why}\n"
+        return signature(parameters) + shared + statement("target = ", target) + opened
+
+    def _admin_parts(self) -> Iterator[str]:
+        """Yield the lines of the method that creates the parts of an Admin."""
+        if self._kind is admin.Admin:
+            yield "    def _prepare(self) -> None:\n"
+            for name, part in admin_parts():
+                made = f"{part.__name__}(self._target.{name}, self._call)"
+                yield f"        self.{name}: {part.__name__} = {made}\n"
+
+    def _property(self, name: str) -> str:
+        """Return a property that reads that of the trio object."""
+        value = self._members[name]
+        text = inspect.cleandoc(value.__doc__)
+        text = indent(f'"""{text}\n"""' if "\n" in text else f'"""{text}"""', " " * 8)
+        read = f"self._target.{name}"
+        read = read if name == "settings" else f"self._get(lambda: {read})"
+        head = f"    @property\n    def {name}(self) -> {self._returned(value)}:\n"
+        return f"{head}{text}\n        return {read}\n"
+
+    def _returned(self, value: property) -> str:
+        """Return the type of a property."""
+        getter: Any = inspect.unwrap(value.fget)  # type: ignore[arg-type]
+        returned: str = getter.__annotations__["return"]
+        self._imports.add_annotation(returned, getter.__module__)
+        return returned
+
+    def _forwarding(self) -> Iterator[str]:
+        """Yield a line for each method that only forwards to the trio class."""
+        for name, value in self._members.items():
+            if inspect.isfunction(value):
+                home, function = self._wrapper(name, value)
+                self._imports.add(home, function)
+                yield f"    {name}: Final = {function}({self._target}.{name})\n"
+
+    def _wrapper(self, name: str, method: Any) -> tuple[str, str]:
+        """Return the function that declares a method that forwards, and its module."""
+        if name in {"add_hook", "add_rpc_hook"}:
+            return f"{self._package}.hosted", "adding_hook"
+        if name in {"poll", "receive"}:
+            return f"{self._package}.base_consumers", "fetching"
+        if inspect.iscoroutinefunction(method):
+            return f"{self._package}.hosted", self._api.wrapper
+        return "rocketmq_py.handoff.forwarding", "reading" if name == "health" else "plain"
+
+
+def signature(parameters: list[str]) -> str:
+    """Return the first lines of a constructor, formatted as ruff does."""
+    line = f"    def __init__({', '.join(parameters)}) -> None:\n"
+    if len(line) <= 111:
+        return line
+    return "    def __init__(\n" + "".join(f"        {one},\n" for one in parameters) + "    ) -> None:\n"
+
+
+def statement(head: str, call: str) -> str:
+    """Return a statement of a method that ends with a call, formatted as ruff does."""
+    line = f"        {head}{call}\n"
+    if len(line) <= 111:
+        return line
+    function, _, arguments = call.partition("(")
+    return f"        {head}{function}(\n            {arguments[:-1]}\n        )\n"
+
+
+def public(kind: type[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the public members of a class: its settings, its own, and those of its base classes."""
+    members = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
+    ordered = dict.fromkeys(["settings", *(name for base in kind.__mro__ for name in vars(base))])
+    return ((name, members[name]) for name in ordered if name in members and not name.startswith("_"))
+
+
+def made_by(kind: type[Any]) -> Iterator[tuple[str, type[Any]]]:
+    """Yield the classes of the objects that a client makes, with the attributes that have them."""
+    return ((name, value) for name, value in vars(kind).items() if isinstance(value, type) and value in HOMES)
 
 
 def admin_parts() -> Iterator[tuple[str, type[Any]]]:
     """Yield the parts of an Admin, with the names of their attributes."""
-    for module in pkgutil.iter_modules(admin.__path__):
-        importlib.import_module(f"{admin.__name__}.{module.name}")
+    for one in pkgutil.iter_modules(admin.__path__):
+        importlib.import_module(f"{admin.__name__}.{one.name}")
     kinds = {kind.__name__: kind for kind in Operations.__subclasses__()}
     for name, value in vars(admin.Admin).items():
         if isinstance(value, cached_property):
             yield name, kinds[value.func.__annotations__["return"]]
 
 
-def module_of(part: type[Any]) -> str:
-    """Return the name of the module of a part of an Admin, without its packages."""
-    return part.__module__.rpartition(".")[2]
-
-
-def declarations(module: str, kind: type[Any], wrapper: str, left_out: set[str]) -> Iterator[str]:
-    """Yield a line for each public method of a class and of its private base classes."""
-    seen = set(left_out)
-    for base in kind.__mro__:
-        for name, value in vars(base).items():
-            if name.startswith("_") or name in seen or not inspect.isfunction(value):
-                continue
-            seen.add(name)
-            is_async = inspect.iscoroutinefunction(value)
-            function = wrapper if is_async else "reading" if name in READING else "plain"
-            yield f"    {name}: Final = {function}({module}.{kind.__name__}.{name})"
-
-
-def path_of(package: str) -> Path:
-    """Return the path of the generated module of a package."""
-    return SOURCE / package / "generated_methods.py"
+def admin_operations(api: Api, imports: Imports) -> Iterator[str]:
+    """Yield the classes of the parts of an Admin."""
+    imports.add(f"rocketmq_py.{api.package}.hosted", api.wrapper)
+    imports.add("rocketmq_py.handoff.forwarding", "Operations")
+    for attribute, part in admin_parts():
+        home = part.__module__.rpartition(".")[2]
+        imports.add("rocketmq_py.admin", home)
+        lines = [
+            f"    {name}: Final = {api.wrapper}({home}.{part.__name__}.{name})\n"
+            for name, value in public(part)
+            if inspect.isfunction(value)
+        ]
+        yield f'class {part.__name__}(Operations):\n    """``admin.{attribute}``."""\n\n{"".join(lines)}'
 
 
 if __name__ == "__main__":
-    for package in WRAPPERS:
-        path_of(package).write_text(generate(package))
+    for path, text in generate().items():
+        path.write_text(text)

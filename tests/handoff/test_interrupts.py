@@ -145,7 +145,7 @@ POLL = (
         seen += [one.body for one in got]
     assert len(seen) == len(set(seen))
     lost = {b"%d" % number for number in range(next(numbers))} - set(seen)
-    returning = {"Undelivered.take", "Fetch.result", "BaseConsumer._fetch", "LitePullConsumer.poll"}
+    returning = {"Undelivered.take", "Fetch.result", "FetchingConsumer._fetch", "fetching.<locals>.call"}
     # A result may get lost in the few bytecodes in which it is on its way to the caller.
     assert len(lost) <= min(5, sum(place in returning for place in places)), lost
     client.close()

@@ -7,7 +7,7 @@ from functools import partial
 import trio
 
 from rocketmq_py import Message
-from rocketmq_py.blocking.producer import ThreadSendQueue
+from rocketmq_py.blocking.base_producers import ThreadSendQueue
 from rocketmq_py.errors import SendForbiddenError
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.producer.closing import Closing

@@ -34,7 +34,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("STUCK_SECONDS", "SIGNAL_CHECK_SECONDS"):
             monkeypatch.setattr(f"rocketmq_py.handoff.{module}.{name}", 0.05, raising=False)
     monkeypatch.setattr("rocketmq_py.blocking.futures.SIGNAL_CHECK_SECONDS", 0.05)
-    monkeypatch.setattr("rocketmq_py.blocking.producer.SIGNAL_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr("rocketmq_py.blocking.base_producers.SIGNAL_CHECK_SECONDS", 0.05)
 
 
 class Blocking:

@@ -58,7 +58,7 @@ class Admin(Member):
 
     @property
     def settings(self) -> ClientSettings:
-        """The settings."""
+        """The settings of its client."""
         return self._client.settings
 
     # Fast path: operations are imported on first use, saves 20 % of the CPU of the imports of `topic list`.

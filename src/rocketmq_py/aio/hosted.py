@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_type_hints
 
 from rocketmq_py.callables import NeverBlocks, check_methods, is_async
 from rocketmq_py.client.lifespan import OnlyAsyncWith
@@ -136,11 +136,6 @@ class Hosted(base.Hosted[Target], OnlyAsyncWith):
         )
 
 
-async def call(hosted: Hosted[Any], function: Callable[[], Awaitable[Result]]) -> Result:
-    """Await a function in the trio thread while ``hosted`` is open."""
-    return await hosted._call(function)
-
-
 def for_loop(
     function: Callable[..., Any], where: Callable[[], tuple[LoopLink, contextvars.Context]]
 ) -> Callable[..., Any]:
@@ -210,6 +205,22 @@ def coroutine(
         return result
 
     return call
+
+
+def adding_hook(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Return a method that adds a hook, as the method of a trio class. The running loop calls the hook."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def call(self: Any, /, hook: Any) -> R:
+        kind = get_type_hints(method)["hook"]
+        added: R = self._call_plain(getattr(self._target, name), self._hook_on_loop(hook, kind))
+        return added
+
+    call.__doc__ = f"{inspect.cleandoc(method.__doc__ or '')}\n\nThe running loop calls its methods."
+    typed: Any = call
+    declared: Callable[Concatenate[Any, P], R] = typed
+    return declared
 
 
 def written_for(

@@ -6,6 +6,7 @@ They are declared from the async methods of the trio classes.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, T
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff import hosted as base
+from rocketmq_py.handoff.forwarding import plain
 from rocketmq_py.handoff.hosted import Target, TrioContext, without_iterator
 
 P = ParamSpec("P")
@@ -109,11 +111,6 @@ class Hosted(base.Hosted[Target]):
             raise
 
 
-def call(hosted: Hosted[Any], function: Callable[[], Awaitable[Result]]) -> Result:
-    """Wait for an async function in the trio thread while ``hosted`` is open."""
-    return hosted._call(function)
-
-
 def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
     """Return a method that runs the method of a trio class in the trio thread and waits for its end."""
     name = method.__name__
@@ -125,6 +122,14 @@ def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Co
         result: R = self._call(getattr(self._target, name), *positional, **named)
         return result
 
+    return call
+
+
+def adding_hook(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Return a method that adds a hook, as the method of a trio class. The trio thread calls the hook."""
+    call = plain(method)
+    text = inspect.cleandoc(method.__doc__ or "")
+    call.__doc__ = f"{text}\n\nThe trio thread calls its methods, which must not block."
     return call
 
 

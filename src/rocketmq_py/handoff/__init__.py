@@ -22,13 +22,14 @@ has an outbox and is woken once for everything in it (:class:`LoopLink`). Callba
 futures run in another thread (``blocking/futures.py``), and log records reach the user's handlers from a
 thread of their own, because both may be user code that blocks (``callback_thread.py``).
 
-For example, ``send`` in ``aio/producer.py`` posts a ``LoopSendCall`` (``hosted_producer.py``) to the trio
-thread. It starts the send, for which ``producer/sender.py`` writes the message to a ``Connection``, and
+For example, ``send`` in ``aio/base_producers.py`` posts a ``LoopSendCall`` (``hosted_producer.py``) to the
+trio thread. It starts the send, for which ``producer/sender.py`` writes the message to a ``Connection``, and
 receives the outcome.
 
 Begin with ``trio_thread.py``, which has the one thread of the process, its end and forks, and the descriptor
 that wakes a thread or a loop. Then read ``calls.py``. ``loop_link.py`` has the way back to asyncio;
-``hosted.py`` the objects and context managers that live in the trio thread, and ``hosted_producer.py`` the
-producers among them, with awaited sends; ``send_queue.py`` pipelined sends and their backpressure;
-``undelivered_messages.py`` messages that were fetched for interrupted calls.
+``hosted.py`` the objects and context managers that live in the trio thread, ``hosted_producer.py`` the
+producers among them, with awaited sends, and ``hosted_consumer.py`` the consumers; ``send_queue.py``
+pipelined sends and their backpressure; ``undelivered_messages.py`` messages that were fetched for interrupted
+calls.
 """

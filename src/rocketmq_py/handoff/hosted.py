@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, ClassVar, Concatenate, Final, Generic, ParamSpec, TypeVar, get_type_hints
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import trio
 
 from rocketmq_py.client.client import Client, Member, core_of
 from rocketmq_py.client.core import ClientCore
-from rocketmq_py.client.health import ClientHealth, Health
 from rocketmq_py.client.lifespan import Lifespan, limit_closing
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.trio_thread import TrioThread, trio_thread
-from rocketmq_py.handoff.watchdog import STUCK_SECONDS
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message
 from rocketmq_py.remoting.nurseries import open_nursery, split_cancelled
 
 logger: Final = LibraryLogger("rocketmq_py.handoff")
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Result = TypeVar("Result")
-AnyHealth = TypeVar("AnyHealth", bound=Health)
 Target = TypeVar("Target", bound=Lifespan, covariant=True)
 Value = TypeVar("Value")
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-_SECTION = re.compile(r"^(?:Args|Returns|Yields|Raises):\n(?: {4}.*\n)+", re.MULTILINE)
 
 
 class _BlockFailedError(Exception):
@@ -96,6 +85,10 @@ class Hosted(Generic[Target]):
             opened_by = self._opened_by or f"{name}(...)"
             raise ClosedError(f"this {name} is not open: use it inside `async with {opened_by}`")
 
+    def _call(self, function: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
+        """Call an async function of the trio object. Each API waits for the result in its own way."""
+        raise NotImplementedError
+
     def _call_plain(self, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
         """Call a plain method of the trio object: in the trio thread, or directly before it is opened."""
         self._thread.check_usable()
@@ -104,9 +97,8 @@ class Hosted(Generic[Target]):
         self._check_open()
         return self._thread.call_plain(partial(function, *args, **kwargs))
 
-    def _get(self, name: str) -> Any:
-        """Return an attribute of the trio object, read in the trio thread while that is open."""
-        get = partial(getattr, self._target, name)
+    def _get(self, get: Callable[[], Value]) -> Value:
+        """Return an attribute of the trio object. While that is open, the trio thread calls ``get``."""
         return self._thread.call_plain(get) if self.is_open else get()
 
     def _has_undelivered(self) -> bool:
@@ -215,43 +207,14 @@ def check_usable(hosted: Hosted[Any]) -> None:
     hosted._thread.check_usable()
 
 
+def call(hosted: Hosted[Any], function: Callable[[], Awaitable[Any]]) -> Any:
+    """Call an async function in the trio thread while ``hosted`` is open: await it with asyncio."""
+    return hosted._call(function)
+
+
 def close_soon(hosted: Hosted[Any]) -> None:
     """Close it without waiting, from any thread, signal handler or finalizer."""
     hosted._close_soon()
-
-
-def plain(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Declare a plain method of a trio class for another API: it is called in the trio thread."""
-    name = method.__name__
-
-    @functools.wraps(method)
-    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = self._call_plain(getattr(self._target, name), *args, **kwargs)
-        return result
-
-    return call
-
-
-def reading(method: Callable[[Any], AnyHealth]) -> Callable[[Any], AnyHealth]:
-    """Declare the method ``health``. It may be called before the object is open and after it was closed, too.
-
-    It does not wait for a trio thread that is blocked, but says so.
-    """
-
-    @functools.wraps(method)
-    def call(self: Any, /) -> AnyHealth:
-        thread: TrioThread = self._thread
-        thread.check_usable()
-        if not thread.watchdog.is_stuck:
-            with suppress(TimeoutError):
-                found: AnyHealth = thread.call_plain(self._target.health, timeout=STUCK_SECONDS)
-                return found
-        kind: type[AnyHealth] = get_type_hints(method)["return"]
-        reasons = (thread.watchdog.describe(),)
-        client = {} if kind is ClientHealth else {"client": ClientHealth(reasons=reasons)}
-        return kind(reasons=reasons, **client)
-
-    return call
 
 
 def without_iterator(argument: Any) -> Any:
@@ -339,18 +302,3 @@ class TrioContext(Generic[Value]):
                 raise cancelled from None
         finally:
             self._left.set()
-
-
-def with_sections_of(described: Callable[..., Any]) -> Callable[[Method], Method]:
-    """Decorate a method: its docstring ends with the arguments, results and errors of a trio class's method.
-
-    Other paragraphs are not copied, because the APIs differ in them.
-    """
-
-    def decorate(method: Method) -> Method:
-        sections = _SECTION.findall(f"{inspect.cleandoc(described.__doc__ or '')}\n")
-        texts = [inspect.cleandoc(method.__doc__ or ""), *map(str.rstrip, sections)]
-        method.__doc__ = "\n\n".join(texts)
-        return method
-
-    return decorate

@@ -121,8 +121,7 @@ class HostedProducer(Hosted[Producer], Generic[Queue]):
     @property
     def statistics(self) -> ProducerStatistics:
         """The counters since it was opened."""
-        statistics: ProducerStatistics = self._get("statistics")
-        return statistics
+        return self._get(lambda: self._target.statistics)
 
     @property
     def in_flight(self) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from rocketmq_py.arguments import Duration
-from rocketmq_py.consumer import LitePullConsumer
-from rocketmq_py.consumer.lite_pull.consumer import put_back
+from rocketmq_py.consumer import LitePullConsumer, PoppedMessage
+from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES, put_back
+from rocketmq_py.consumer.pop.receiver import MAX_MESSAGES, ReceivingConsumer
 from rocketmq_py.message import ReceivedMessage
 
 Item = TypeVar("Item")
@@ -18,8 +18,6 @@ Result = TypeVar("Result")
 
 class Undelivered(Generic[Item]):
     """Messages that were fetched for calls that were interrupted. The next calls return them.
-
-    Those of a LitePullConsumer are :class:`UndeliveredPolls`.
 
     Any number of calls may fetch at the same time. Each has a :class:`Fetch` of its own.
 
@@ -99,6 +97,32 @@ class Fetch(Generic[Item]):
         self._undelivered.fetches.pop(self, None)
 
 
+class UndeliveredReceives(Undelivered[PoppedMessage]):
+    """The messages of interrupted ``receive`` calls. The next call returns them.
+
+    All methods run in the trio thread.
+
+    Args:
+        consumer: the trio consumer.
+        check_open: see :class:`Undelivered`.
+    """
+
+    def __init__(self, consumer: ReceivingConsumer, check_open: Callable[[], None]) -> None:
+        super().__init__(check_open)
+        self._consumer: Any = consumer
+
+    async def receive(
+        self, *topic: str | None, max_messages: int = MAX_MESSAGES, **options: Any
+    ) -> list[PoppedMessage]:
+        """Return undelivered messages of a topic, or those that the trio consumer receives.
+
+        The arguments are those of its ``receive``.
+        """
+        wanted = topic[0] if topic else options.get("topic")
+        taken = self.take(max_messages, lambda message: wanted in (None, message.topic))
+        return taken or await self._consumer.receive(*topic, max_messages=max_messages, **options)
+
+
 class UndeliveredPolls(Undelivered[ReceivedMessage]):
     """The messages of interrupted polls of a LitePullConsumer. The next poll returns them.
 
@@ -113,10 +137,12 @@ class UndeliveredPolls(Undelivered[ReceivedMessage]):
         super().__init__(check_open)
         self._consumer = consumer
 
-    async def poll(self, max_messages: int, wait: Duration) -> list[ReceivedMessage]:
-        """Return undelivered messages, or those of a poll."""
+    async def poll(
+        self, *args: Any, max_messages: int = DEFAULT_MAX_MESSAGES, **options: Any
+    ) -> list[ReceivedMessage]:
+        """Return undelivered messages, or those of a poll. The arguments are those of the trio consumer's."""
         taken = self.take(max_messages)
-        return taken or await self._consumer.poll(max_messages=max_messages, wait=wait)
+        return taken or await self._consumer.poll(*args, max_messages=max_messages, **options)
 
     async def next_message(self) -> list[ReceivedMessage]:
         """Return an undelivered message, or the next one of the consumer, in a list."""

@@ -70,8 +70,9 @@ class TransactionProducer(Producer):
     Args:
         client: as for a Producer.
         group: the producer group, which brokers check back with. Required, here or in the ProducerSettings.
-        check: returns the outcome of a transaction as a TransactionState. An async function, or a plain one,
-            which runs in a worker thread. If it raises, the broker checks again.
+        check: called with a message whose transaction has no outcome yet. Returns the outcome as a
+            TransactionState. An async function, or a plain one, which runs in a worker thread. If it raises,
+            the broker checks again.
         **options: the settings of a TransactionProducer, and those of a Client unless one is shared.
 
     Raises:

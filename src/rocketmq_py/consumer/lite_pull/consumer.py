@@ -64,7 +64,7 @@ class LitePullConsumer(GroupConsumer):
     Args:
         client: name servers as ``host:port;host:port``, or an open client to share. None reads NAMESRV_ADDR,
             or uses 127.0.0.1:9876 if that is not set.
-        group: the consumer group. All its members must subscribe alike.
+        group: the consumer group. All members must have the same subscriptions.
         assignment_listener: called when queues are assigned or revoked. See AssignmentListener.
         **options: the settings of a LitePullConsumer, and those of a Client unless one is shared.
 

@@ -49,7 +49,7 @@ class PushConsumer(BasePushConsumer[Session], GroupConsumer):
     Args:
         client: name servers as ``host:port;host:port``, or an open client to share. None reads NAMESRV_ADDR,
             or uses 127.0.0.1:9876 if that is not set.
-        group: the consumer group. All its members must subscribe alike.
+        group: the consumer group. All members must have the same subscriptions.
         assignment_listener: called when queues are assigned to this consumer or revoked.
         **options: the settings of a PushConsumer, and those of a Client unless one is shared.
 

@@ -69,7 +69,7 @@ class Reader(Member):
 
     @property
     def settings(self) -> ClientSettings:
-        """The settings."""
+        """The settings of its client."""
         return self._client.settings
 
     def open(
