@@ -208,7 +208,7 @@ containers: .venv/installed  ## As root: a container engine from apt, with image
 # A part of the tests on real brokers. ROCKETMQ_CLUSTERS=containers runs all of them on containers.
 in-containers: .venv/installed
 	ROCKETMQ_CLUSTERS=containers $(BIN)/python -m integration.clusters.engine run \
-		$(REAL) integration/test_clusters.py tests/behaviours/test_sending.py
+		$(REAL) integration/test_clusters.py tests/behaviours/test_sending.py integration/spark_clusters/test_images.py
 
 million: java  ## A million messages through Spark and back, as batch and stream, on each version
 	SPARK_COUNT=1000000 $(REAL) integration/test_spark_counts.py

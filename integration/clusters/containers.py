@@ -152,10 +152,7 @@ class ContainerNodes:
 
     def gateway(self) -> str:
         """Return the address under which containers see the outside."""
-        container = self._containers["namesrv"].get_wrapped_container()
-        container.reload()
-        networks = container.attrs["NetworkSettings"]["Networks"].values()
-        return next(str(network["Gateway"]) for network in networks)
+        return gateway_of(self._containers["namesrv"])
 
     def kill(self, broker: str, *, gently: bool = False) -> None:
         """See :meth:`integration.clusters.cluster.Nodes.kill`."""
@@ -274,6 +271,22 @@ def _publishing(container: DockerContainer) -> Callable[[int], Any]:
         and ipaddress.ip_address(_as_ip(client.host())).is_loopback
     )
     return lambda port: ("127.0.0.1", port) if is_here else port
+
+
+def gateway_of(container: DockerContainer) -> str:
+    """Return the address under which a running container sees the outside."""
+    return _in_networks(container, "Gateway")
+
+
+def address_of(container: DockerContainer) -> str:
+    """Return the address of a running container in the engine's network."""
+    return _in_networks(container, "IPAddress")
+
+
+def _in_networks(container: DockerContainer, field: str) -> str:
+    running = container.get_wrapped_container()
+    running.reload()
+    return next(str(network[field]) for network in running.attrs["NetworkSettings"]["Networks"].values())
 
 
 def engine_address() -> str:

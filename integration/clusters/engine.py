@@ -1,4 +1,4 @@
-"""A private Docker engine, installed with apt, and RocketMQ images, even without access to a registry.
+"""A private Docker engine, installed with apt, and images, even without access to a registry.
 
     python -m integration.clusters.engine up [VERSION ...]
     python -m integration.clusters.engine down
@@ -9,6 +9,8 @@ other projects' tests do not pick it up. It pulls or builds an image of each ver
 of the same layout from Debian's Java 8 and Maven's artifacts. Tests use the engine if
 ``ROCKETMQ_CLUSTERS=containers`` is set. A running engine is left unchanged. ``run`` runs a command with an
 engine, and stops the engine if it started it. Without an engine it prints the reason and succeeds.
+
+:func:`python_image` provides the image on which tests build others with :func:`build_image`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from integration.clusters import maven
@@ -34,6 +37,8 @@ _PID = _RUN / "docker.pid"
 _PACKAGES = ("docker.io", "mmdebstrap")
 _PULL_SECONDS = 60.0
 _JAVA_IMAGE = "rocketmq-py/java8"
+_PYTHON_IMAGE = "rocketmq-py/python"
+_CERTIFICATES = Path("/usr/local/share/ca-certificates")
 
 _SERVERS = {"namesrv": ("server", "namesrv.NamesrvStartup"), "broker": ("broker", "broker.BrokerStartup")}
 _LOGBACK = """<configuration>
@@ -47,6 +52,11 @@ _JAVA_DOCKERFILE = """FROM scratch
 ADD rootfs.tar /
 RUN echo rocketmq:x:3000:3000::/home/rocketmq:/bin/bash >> /etc/passwd \\
  && echo rocketmq:x:3000: >> /etc/group && mkdir -p /home/rocketmq && chown 3000:3000 /home/rocketmq
+"""
+_PYTHON_DOCKERFILE = """FROM scratch
+ADD rootfs.tar /
+COPY certificates /usr/local/share/ca-certificates
+RUN update-ca-certificates && ln -s python3 /usr/bin/python && rm /usr/lib/python3*/EXTERNALLY-MANAGED
 """
 _DOCKERFILE = """FROM {java}
 ENV ROCKETMQ_HOME=/home/rocketmq/rocketmq-{version}
@@ -187,32 +197,59 @@ def _build(version: str) -> None:
         (server / "bin" / name).write_text(text)
         (server / "bin" / name).chmod(0o755)
     (context / "Dockerfile").write_text(_DOCKERFILE.format(java=_JAVA_IMAGE, version=version))
-    _build_image(f"apache/rocketmq:{version}", context)
+    build_image(f"apache/rocketmq:{version}", context)
     shutil.rmtree(context)
 
 
 def _build_java() -> None:
-    context = HOME / "java"
+    # Java 8, which the official image uses, is only in Debian unstable.
+    with _debian("sid", "essential", "openjdk-8-jre-headless") as context:
+        (context / "Dockerfile").write_text(_JAVA_DOCKERFILE)
+        build_image(_JAVA_IMAGE, context)
+
+
+def python_image(official: str) -> str:
+    """Return an image with Python, pip and apt: the official one, or one of Debian 12 if it cannot be pulled.
+
+    Raises:
+        NoEngineError: it can neither be pulled nor built.
+    """
+    if _has_image(official) or _pull(official):
+        return official
+    if not _has_image(_PYTHON_IMAGE):
+        with _debian("bookworm", "apt", "python3-pip") as context:
+            # Mirrors of packages may have certificates that only this machine knows.
+            shutil.copytree(_CERTIFICATES, context / "certificates")
+            (context / "Dockerfile").write_text(_PYTHON_DOCKERFILE)
+            build_image(_PYTHON_IMAGE, context)
+    return _PYTHON_IMAGE
+
+
+@contextmanager
+def _debian(suite: str, variant: str, package: str) -> Iterator[Path]:
+    """Provide a temporary folder with rootfs.tar, a Debian with a package."""
+    if missing := [program for program in ("mmdebstrap", "apt-get") if shutil.which(program) is None]:
+        raise NoEngineError(f"no image of Debian can be built without {missing[0]}")
+    context = HOME / f"debian-{suite}"
     shutil.rmtree(context, ignore_errors=True)
     context.mkdir(parents=True)
     mirror = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI)"], check=True, capture_output=True, text=True
     ).stdout.split()[0]
     keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    # Java 8, which the official image uses, is only in Debian unstable, whose Release file may have expired.
     done = subprocess.run(
         [
             "mmdebstrap",
             "-q",
             "--mode=root",
-            "--variant=essential",
-            "--include=openjdk-8-jre-headless",
-            '--aptopt=Acquire::Check-Valid-Until "false"',
+            f"--variant={variant}",
+            f"--include={package}",
+            '--aptopt=Acquire::Check-Valid-Until "false"',  # the Release file of sid may have expired
             "--dpkgopt=path-exclude=/usr/share/doc/*",
             "--dpkgopt=path-exclude=/usr/share/locale/*",
-            "sid",
+            suite,
             str(context / "rootfs.tar"),
-            f"deb [signed-by={keys}] {mirror} sid main",
+            f"deb [signed-by={keys}] {mirror} {suite} main",
         ],
         # Killed runs leave /proc and devices mounted here, so it must not be below build, which is deleted.
         env={**os.environ, "TMPDIR": "/var/tmp"},
@@ -220,14 +257,25 @@ def _build_java() -> None:
         text=True,
     )
     if done.returncode:
-        raise NoEngineError(f"no Java 8 for an image: {done.stderr[-1000:]}")
-    (context / "Dockerfile").write_text(_JAVA_DOCKERFILE)
-    _build_image(_JAVA_IMAGE, context)
+        raise NoEngineError(f"no Debian with {package} for an image: {done.stderr[-1000:]}")
+    yield context
     shutil.rmtree(context)
 
 
-def _build_image(name: str, context: Path) -> None:
-    done = _docker("build", "-q", "--network", "none", "-t", name, str(context), capture_output=True)
+def build_image(name: str, context: Path, *options: str, network: str = "none") -> None:
+    """Build an image from a folder with a Dockerfile.
+
+    Args:
+        name: the image's name.
+        context: the folder.
+        options: further options of ``docker build``.
+        network: ``"host"`` if the build downloads packages.
+
+    Raises:
+        NoEngineError: the build failed. The text has the end of its output.
+    """
+    command = ("build", "-q", "--network", network, "-t", name, *options, str(context))
+    done = _docker(*command, capture_output=True)
     if done.returncode:
         raise NoEngineError(f"the image {name} cannot be built: {done.stderr[-1000:]}")
 

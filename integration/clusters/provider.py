@@ -44,7 +44,7 @@ def missing_requirement() -> str | None:
     """Return the missing requirement of clusters, with a remedy, or None if none is known to be missing."""
     if external_name() is not None:
         return None
-    if allows("containers") and _engine_answers():
+    if allows("containers") and engine_answers():
         return None
     if not allows("maven"):
         return "ROCKETMQ_CLUSTERS=containers, and no Docker engine answers: `make containers` may set one up"
@@ -64,7 +64,8 @@ def allows(way: str) -> bool:
     return chosen == way
 
 
-def _engine_answers() -> bool:
+def engine_answers() -> bool:
+    """Return whether a Docker engine responds, the private one included if ROCKETMQ_CLUSTERS is set."""
     if os.environ.get("ROCKETMQ_CLUSTERS"):
         engine.use()  # the private engine is used only on request
     return containers.engine_answers()
@@ -73,7 +74,7 @@ def _engine_answers() -> bool:
 def server_addresses() -> list[str]:
     """Return the possible addresses of servers started here, for their certificates."""
     own = "127.0.0.1"
-    if allows("containers") and _engine_answers():
+    if allows("containers") and engine_answers():
         return list(dict.fromkeys([own, containers.engine_address()]))
     return [own]
 
@@ -173,7 +174,7 @@ def _start_containers(
         raise ClusterUnavailableError("a cluster of containers has one version")
     if host != LOCALHOST:
         raise ClusterUnavailableError(f"a cluster of containers cannot listen on {host}")
-    if not _engine_answers():
+    if not engine_answers():
         raise ClusterUnavailableError("no Docker engine answers")
     return containers.start_container_cluster(version, **options)
 

@@ -191,7 +191,7 @@ class Standalone:
         return [server + path for server in servers for path in ("/", "/json/", "/environment/")]
 
     def _master_state(self) -> dict[str, Any] | None:
-        return _json(f"http://{self._host}:{self._master_ui}/json/")
+        return state_of(f"http://{self._host}:{self._master_ui}/json/")
 
     def applications(self) -> list[str]:
         """Return the ids of the applications that run."""
@@ -289,7 +289,7 @@ def answers(url: str) -> bool:
         return False
 
 
-def _json(url: str) -> dict[str, Any] | None:
+def state_of(url: str) -> dict[str, Any] | None:
     """Return the state that a web page of Spark shows, or None if it does not answer."""
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:
