@@ -62,7 +62,7 @@ class PopLoop(Generic[Buffer]):
         process_queue: the buffer for popped messages.
         requests: sends the pops.
         owner: the member.
-        spec: the parameters of a pop, used once the owner has none any more.
+        spec: the parameters of a pop. Once the owner has none any more, the last ones are used.
         hold: seconds that the broker may hold a pop until messages arrive.
         threshold: the number of unacknowledged messages above which the loop waits.
         max_reconsume_times: redeliveries after which a message becomes a dead letter.
@@ -143,7 +143,7 @@ class PopLoop(Generic[Buffer]):
 
     async def _pop(self) -> PullState:
         """Pop once. Return the state that decides when the next pop follows."""
-        spec = self._owner.spec_of(self.queue.topic) or self._spec
+        spec = self._spec = self._owner.spec_of(self.queue.topic) or self._spec
         self.pulled_at = trio.current_time()
         try:
             popped = await self._requests.pop_or_release(

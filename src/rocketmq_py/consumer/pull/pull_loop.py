@@ -58,7 +58,7 @@ class PullLoop:
     Args:
         puller: sends the pulls.
         owner: the member to which the queue is assigned.
-        subscription: the subscription to the topic, used once the owner has none any more.
+        subscription: the subscription to the topic. Once the owner has none any more, the last one is used.
         retry_log: logs failures. The loops of a broker share it.
         lock: the queue's lock, for ordered consumers. None for all others.
         counts: the counters of the topic.
@@ -220,8 +220,8 @@ class PullLoop:
         commit = (self.safe_offset or None) if self._owner.may_commit_by_pull(self.queue) else None
         if commit is not None:
             self.committing = commit
-        subscription = self._owner.subscription_of(self.queue.topic) or self._subscription
-        pulled = await self._puller.pull(process_queue.next_offset, subscription, commit=commit)
+        self._subscription = self._owner.subscription_of(self.queue.topic) or self._subscription
+        pulled = await self._puller.pull(process_queue.next_offset, self._subscription, commit=commit)
         self.committing = None
         self.end = pulled.max_offset
         if pulled.messages:
