@@ -184,10 +184,10 @@ async def consumed_plainly(address: str, calls: Calls) -> None:
 @pytest.mark.parametrize(
     ("work", "bound"),
     [
-        (pipelined, 38.7),
+        (pipelined, 39.7),
         (awaited, 76.1),
         (in_lists, 1.9),
-        (batching, 10.2),
+        (batching, 11.0),
         (consumed, 7.6),
         (consumed_in_lists, 4.6),
     ],
