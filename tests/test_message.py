@@ -77,6 +77,7 @@ def test_a_text_of_keys_is_split_at_blanks_as_brokers_do() -> None:
         ({"deliver_at_ms": 1.7e12}, "deliver_at_ms must be an int, not float"),
         ({"deliver_at_ms": "soon"}, "deliver_at_ms must be an int, not str"),
         ({"deliver_at_ms": -1}, "must be epoch milliseconds, 0 or more"),
+        ({"deliver_at_ms": 1_700_000_000}, "in 1970 as epoch milliseconds; multiply epoch seconds by 1000"),
         (
             {"delay": "10s"},
             r"delay is '10s'; it must be a number of seconds \(delay_level accepts a level's name\)",
@@ -120,11 +121,15 @@ def test_a_message_is_a_value() -> None:
 
 def test_a_number_of_another_kind_is_sent_as_an_int() -> None:
     class Number:
-        def __index__(self) -> int:
-            return 7
+        def __init__(self, value: int) -> None:
+            self.value = value
 
-    message = Message("T", b"x", flag=Number(), deliver_at_ms=Number())  # type: ignore[arg-type]  # as numpy's
-    assert [(type(one), one) for one in (message.flag, message.deliver_at_ms)] == [(int, 7)] * 2
+        def __index__(self) -> int:
+            return self.value
+
+    flag, time = Number(7), Number(2**40)
+    message = Message("T", b"x", flag=flag, deliver_at_ms=time)  # type: ignore[arg-type]  # as numpy's
+    assert [(type(one), one) for one in (message.flag, message.deliver_at_ms)] == [(int, 7), (int, 2**40)]
 
 
 def test_properties_are_copied_and_do_not_change() -> None:
@@ -239,7 +244,7 @@ def test_names_of_topics_and_groups() -> None:
         ({"priority": "high"}, "priority must be an int, not str"),
         ({"priority": 1, "sharding_key": "k"}, "neither a sharding key nor a delay"),
         ({"priority": 1, "delay_level": 1}, "neither a sharding key nor a delay"),
-        ({"priority": 1, "deliver_at_ms": 1}, "neither a sharding key nor a delay"),
+        ({"priority": 1, "deliver_at_ms": 2**40}, "neither a sharding key nor a delay"),
     ],
 )
 def test_a_priority_that_cannot_be(options: dict[str, Any], words: str) -> None:
@@ -264,7 +269,7 @@ def test_a_priority_goes_along_as_a_property() -> None:
         ({"lite_topic": "s", "priority": 1}, "neither a sharding key nor a priority nor a delay"),
         ({"lite_topic": "s", "delay_level": 1}, "neither a sharding key nor a priority nor a delay"),
         ({"lite_topic": "s", "delay": 1.0}, "neither a sharding key nor a priority nor a delay"),
-        ({"lite_topic": "s", "deliver_at_ms": 1}, "neither a sharding key nor a priority nor a delay"),
+        ({"lite_topic": "s", "deliver_at_ms": 2**40}, "neither a sharding key nor a priority nor a delay"),
     ],
 )
 def test_a_lite_topic_that_is_refused(options: dict[str, Any], words: str) -> None:

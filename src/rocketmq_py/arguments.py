@@ -24,6 +24,8 @@ Duration: TypeAlias = float | timedelta
 """A number of seconds, or a timedelta."""
 BYTES: Final = {"unit": "bytes"}
 """The metadata of a setting (an attrs field) that counts bytes."""
+_FIRST_TIME_MS = 100_000_000_000
+"""The smallest number above 0 that is accepted as a time, in 1973. Smaller ones are almost always seconds."""
 _SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION_NUMBER = r"([0-9]{1,12}(?:\.[0-9]{1,9})?)"
 _DURATION_PART = _DURATION_NUMBER + r"(ms|s|m|h|d)\s*"
@@ -147,6 +149,16 @@ def check_not_negative(value: object, name: str) -> float:
     if not number >= 0:
         raise ConfigurationError(f"{name} is {value!r}; it must be 0 or more")
     return number
+
+
+def epoch_mistake(milliseconds: int) -> str:
+    """Describe epoch milliseconds that were almost certainly meant as seconds. Empty for others and 0."""
+    if not 0 < milliseconds < _FIRST_TIME_MS:
+        return ""
+    return (
+        f"{milliseconds}, which is in {1970 + milliseconds // 31_557_600_000} as epoch milliseconds; "
+        "multiply epoch seconds by 1000"
+    )
 
 
 def seconds(duration: Duration) -> float:

@@ -10,14 +10,12 @@ from typing import Any, ClassVar
 
 import attrs
 
-from rocketmq_py.arguments import check_integer, instance_of, wrong_type
+from rocketmq_py.arguments import check_integer, epoch_mistake, instance_of, wrong_type
 from rocketmq_py.errors import ConfigurationError
 
 MAX_VALUE = 2**63 - 1
 """The largest offset and time that requests can contain."""
 
-_FIRST_TIME_MS = 100_000_000_000
-"""The smallest number above 0 that is accepted as a time, in 1973. Smaller ones are almost always seconds."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -83,11 +81,8 @@ class Position:
         if not isinstance(number, Real):
             raise wrong_type("time", "a datetime, a timedelta or epoch milliseconds", number)
         milliseconds = check_integer(number, "time", lowest=0)
-        if 0 < milliseconds < _FIRST_TIME_MS:
-            raise ConfigurationError(
-                f"time is {milliseconds}, which is in {1970 + milliseconds // 31_557_600_000} as epoch "
-                "milliseconds; multiply epoch seconds by 1000, or give a datetime"
-            )
+        if mistake := epoch_mistake(milliseconds):
+            raise ConfigurationError(f"time is {mistake}, or give a datetime")
         return cls(PositionKind.TIME, milliseconds)
 
     @classmethod

@@ -114,7 +114,9 @@ def test_a_line_of_json_takes_every_argument_of_message() -> None:
 def test_a_delay_of_a_line_replaces_that_of_the_command() -> None:
     fields = MessageFields(topic="T", delay=5.0)
     assert json_message(fields, b'{"body": "x"}').delay == 5.0
-    assert json_message(fields, b'{"body": "x", "deliver_at_ms": 7}') == Message("T", b"x", deliver_at_ms=7)
+    assert json_message(fields, b'{"body": "x", "deliver_at_ms": 1700000000000}') == Message(
+        "T", b"x", deliver_at_ms=1_700_000_000_000
+    )
 
 
 @pytest.mark.parametrize("name", ["tag", "shardingKey", "Keys"])

@@ -95,7 +95,7 @@ def test_properties_leave_space_for_those_that_brokers_append() -> None:
         (Message("T", b"x", wait_store_ok=False), r"wait_store_ok is False, but True in messages\[0\]"),
         (Message("T", b"x", delay_level=3), "a delayed message cannot be in a batch"),
         (Message("T", b"x", delay=0.5), "a delayed message cannot be in a batch"),
-        (Message("T", b"x", deliver_at_ms=1), "a delayed message cannot be in a batch"),
+        (Message("T", b"x", deliver_at_ms=1_700_000_000_000), "a delayed message cannot be in a batch"),
         (Message("T", b"x", priority=3), "a message with a priority cannot be in a batch"),
         (Message("T", b"x", lite_topic="s"), "a message with a lite topic cannot be in a batch"),
         (Message("T", b"x" * 900), r"it takes 974 bytes with its properties; max_message_size is 900"),

@@ -17,11 +17,13 @@ import trio.testing
 
 from rocketmq_py.client.lifespan import GIVEN_UP_SECONDS
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import ClosedError, Delivery
+from rocketmq_py.errors import ClosedError, ConnectError, Delivery
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.metrics import MetricSource
 from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.producer import PendingSend, Producer, TransactionState
+from rocketmq_py.producer.closing import Closing
+from rocketmq_py.producer.statistics import Counters
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.producer.test_linger import Store
@@ -149,6 +151,16 @@ async def test_refusals_prolong_closing(jumping_clock: trio.testing.MockClock) -
         async with Producer(cluster.address, linger=0.005, **OPTIONS) as producer:
             await submit(producer, 4)
         assert (producer.statistics.failed, producer.statistics.given_up) == (4, 0)
+
+
+def test_sends_that_fail_while_a_producer_closes_were_not_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    counters = Counters()
+    closing = Closing(counters, "g")
+    closing.add("T", ConnectError("127.0.0.1:1", "refused"))
+    closing.report("127.0.0.1:9876")
+    (line,) = warnings(caplog)
+    assert line.endswith("refused. group=g")
+    assert counters.given_up == 0
 
 
 async def test_the_deliveries_of_given_up_messages(

@@ -225,7 +225,7 @@ async def test_local_work_is_not_called_without_a_half_message() -> None:
     [
         Message("T", b"x", delay_level=1),
         Message("T", b"x", delay=1.0),
-        Message("T", b"x", deliver_at_ms=1),
+        Message("T", b"x", deliver_at_ms=1_700_000_000_000),
     ],
 )
 async def test_a_delayed_message_is_rejected(message: Message) -> None:

@@ -63,9 +63,8 @@ class HandlerConsumer(base.HandlerConsumer[Target], BaseConsumer[Target]):
 
         Raises:
             ClosedError: the consumer is not open.
-            ConfigurationError: ``handle`` is async, which needs an event loop, has the wrong parameters or
-                returned another value, the consumer is running already, or another consumer of this client
-                is in the group.
+            ConfigurationError: ``handle`` is async, which needs an event loop, or has the wrong parameters,
+                the consumer is running already, or another consumer of this client is in the group.
             StoreError: the offset file of a broadcasting consumer cannot be read.
             SqlFilterRefusedError: a broker does not accept a subscribed SQL filter.
         """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypedDict, Unpack
 
 import attrs
 
-from rocketmq_py.arguments import Duration, seconds
+from rocketmq_py.arguments import Duration, epoch_mistake, seconds
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_lite_topic, check_topic
 from rocketmq_py.properties import NO_PROPERTIES, FrozenProperties
@@ -371,6 +371,8 @@ class Message:
                 f"deliver_at_ms is {self.deliver_at_ms}; it must be epoch milliseconds, 0 or more, that fit "
                 "64 bits"
             )
+        if mistake := epoch_mistake(self.deliver_at_ms):
+            raise InvalidMessageError(f"deliver_at_ms is {mistake}")
 
 
 # For messages with only a topic and a body, which do not store the other attributes.

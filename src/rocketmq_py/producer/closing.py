@@ -34,7 +34,7 @@ class Closing:
         self._group = group
         self._began = math.inf
         self._scope: trio.CancelScope | None = None
-        self._reason = "it was cancelled"
+        self._reason = ""  # it has not given up
         self._topics: Counter[str] = Counter()
         self._deliveries: Counter[Delivery] = Counter()
         self._last_error: BaseException | None = None
@@ -94,14 +94,14 @@ class Closing:
         of_them = "" if unknown == total else f"{unknown} of them " if unknown else ""
         logger.warning(
             "%d messages were not sent before their producer was closed%s: %s, name_servers=%s. "
-            "Last error: %s. group=%s, %s",
+            "Last error: %s. group=%s%s",
             total,
             f" ({of_them or 'they '}may have been stored)" if unknown else "",
             ", ".join([f"{count} of topic {topic!r}" for topic, count in self._topics.most_common()]),
             name_servers,
             self._last_error,
             self._group,
-            self._reason,
+            self._reason and f", {self._reason}",
         )
         self._topics.clear()
         self._deliveries.clear()

@@ -60,7 +60,7 @@ async def test_unsupported_result_is_a_failure(
     concurrent_dispatch(nursery, handle, send_back=sent_back).offer(process_queue)
     await wait_all_tasks_blocked()
     assert sent_back.offsets == [0]
-    assert "it returned Other(), which concurrent consumers do not support" in caplog.text
+    assert "the handler returned Other(), which concurrent consumers do not support" in caplog.text
 
 
 # Lists

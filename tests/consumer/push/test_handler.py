@@ -20,7 +20,7 @@ from rocketmq_py.consumer.settings import PushConsumerSettings
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from tests.consumer.conftest import Fill
-from tests.consumer.push_consumers import QUEUE, consumer_of
+from tests.consumer.push_consumers import consumer_of
 
 
 async def handle(message: object) -> None:
@@ -107,32 +107,31 @@ async def test_coroutine_object_is_rejected_as_a_handler(client: Client) -> None
 
 @pytest.mark.parametrize("orderly", [False, True])
 @pytest.mark.parametrize("returned", [False, True, "ok", 0])
-async def test_unknown_result_ends_the_run_and_its_message_is_redelivered(
+async def test_unknown_result_is_a_failure_and_its_message_becomes_a_dead_letter(
     client: Client,
     fill: Fill,
     orderly: bool,
     returned: object,
     jumping_clock: trio.testing.MockClock,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     await fill("T", 5)
+    numbers: list[int] = []
 
     async def odd(message: ReceivedMessage) -> object:
-        return returned if message.queue_offset == 2 else None
+        numbers.append(int(message.body))
+        return returned if message.body == b"2" else None
 
-    async with consumer_of(client, orderly=orderly, concurrency=1) as consumer:
-        with pytest.raises(ConfigurationError, match=f"the handler returned {returned!r}; its messages will"):
-            await consumer.run(odd)  # type: ignore[arg-type]  # mypy finds the wrong result
-        assert await core_of(client).brokers.committed_offset("g", QUEUE) == 2
-        assert not core_of(client).heartbeats.has_consumer("g")
-        numbers = []
-
-        async def keep(message: ReceivedMessage) -> None:
-            numbers.append(int(message.body))
-            if len(numbers) == 3:
-                consumer.stop()
-
-        await consumer.run(keep)
-        assert numbers == [2, 3, 4]
+    async with (
+        consumer_of(client, orderly=orderly, concurrency=1, max_reconsume_times=1) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(consumer.run, odd)  # type: ignore[arg-type]  # mypy finds the wrong result
+        while not consumer.statistics.dead_letters:
+            await trio.sleep(1)
+        consumer.stop()
+    assert sorted(numbers) == [0, 1, 2, 2, 3, 4]
+    assert f"the handler returned {returned!r}, which" in caplog.text
 
 
 @pytest.mark.parametrize("broadcasting", [False, True])

@@ -133,10 +133,14 @@ class SplitResult(ConsumeResult):
         return [message for index, message in enumerate(messages) if index not in settled]
 
 
-def check_result(result: object) -> None:
-    """Raise ConfigurationError unless a handler's return value is None or a ConsumeResult."""
-    if result is not None and not isinstance(result, ConsumeResult):
-        raise ConfigurationError(
-            f"the handler returned {result!r}; its messages will be redelivered. Return None to acknowledge "
-            "messages, return a ConsumeResult such as ConsumeLater() to retry them, or raise an exception"
-        )
+def unsupported_result(result: object, *, orderly: bool) -> ConfigurationError:
+    """Return the error of a handler that returned a value which its consumer does not support."""
+    supported = "Suspend(...)" if orderly else "ConsumeLater(...)"
+    if orderly and isinstance(result, RollbackOffset):
+        reason = "which needs auto_commit=False"
+    else:
+        reason = f"which {'ordered' if orderly else 'concurrent'} consumers do not support"
+    return ConfigurationError(
+        f"the handler returned {result!r}, {reason}. Return None to acknowledge messages, or {supported} to "
+        "choose the delay, or raise an exception"
+    )

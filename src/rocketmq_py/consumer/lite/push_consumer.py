@@ -80,14 +80,13 @@ class LiteTopicPushConsumer(BasePushConsumer[LiteSession], BaseLiteTopicConsumer
                 messages are handled again after ``suspend_current_queue``. After ``max_reconsume_times``
                 failures they become dead letters. Returning ``Suspend(seconds)`` has the broker redeliver all
                 messages of the lite topic that are not acknowledged, after that time and to any member. It
-                does not count as a failure. Any other exception (SystemExit, KeyboardInterrupt) ends the run,
-                and the messages are redelivered.
+                does not count as a failure. Any other result does. Any other exception (SystemExit,
+                KeyboardInterrupt) ends the run, and the messages are redelivered.
 
         Raises:
             ClosedError: the consumer is not open.
-            ConfigurationError: ``handle`` has the wrong parameters, or returned neither None nor a
-                ConsumeResult; the consumer is running already; another consumer of this client is in the
-                group.
+            ConfigurationError: ``handle`` has the wrong parameters; the consumer is running already; another
+                consumer of this client is in the group.
 
         When cancelled, running handlers are cancelled, or abandoned if they run in threads, and their
         messages are redelivered. A warning names each of them. Acknowledgements are sent and the group is

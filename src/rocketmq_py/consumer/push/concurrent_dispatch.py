@@ -8,7 +8,7 @@ from typing import Final
 import trio
 
 from rocketmq_py.client.user_functions import users_traceback
-from rocketmq_py.consumer.group.handler_results import ConsumeLater, SplitResult, check_result
+from rocketmq_py.consumer.group.handler_results import ConsumeLater, SplitResult, unsupported_result
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.base_dispatch import Dispatch, record
@@ -146,14 +146,13 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         if result is None:
             call.buffer.remove_all(messages)
             return
-        check_result(result)
         if not isinstance(result, ConsumeLater):
+            error = unsupported_result(result, orderly=False)
             logger.error(
-                "handler failed: %s: %s: it returned %r, which concurrent consumers do not support. Return "
-                "ConsumeLater(...) to choose the delay",
-                describe(call.buffer, *call.messages), self._redelivery.describe(messages), result,
+                "handler failed: %s: %s: %s",
+                describe(call.buffer, *call.messages), self._redelivery.describe(messages), error,
             )  # fmt: skip
-            await self._redeliver(call, messages)
+            await self._redeliver(call, messages, error=error)
             return
         call.buffer.remove_all(messages[: result.done])
         await self._redeliver(call, messages[result.done :], result.delay_level)

@@ -114,17 +114,15 @@ class PushConsumer(BasePushConsumer[Session], GroupConsumer):
                 ``orderly``, a Suspend or RollbackOffset has them delivered again. Raising an Exception is
                 logged, and the messages are sent back to the broker, which delivers them to the group again
                 later. With ``orderly`` they are retried in place after ``suspend_current_queue``. After
-                ``max_reconsume_times`` failures they become dead letters. A ConsumeResult that this consumer
-                does not support counts as a failure. A result that is neither None nor a ConsumeResult, and
-                any other exception (SystemExit, KeyboardInterrupt), ends the run, and the messages are
-                delivered again.
+                ``max_reconsume_times`` failures they become dead letters. Any other result counts as a
+                failure. Any other exception (SystemExit, KeyboardInterrupt) ends the run, and the messages
+                are delivered again.
 
         Raises:
             ClosedError: the consumer is not open.
-            ConfigurationError: ``handle`` has the wrong parameters, no codec supports the annotated type, or
-                ``handle`` returned neither None nor a ConsumeResult; the consumer is running already; another
-                consumer of this client is in the group, or uses the same file for the offsets of a
-                broadcasting group.
+            ConfigurationError: ``handle`` has the wrong parameters, or no codec supports the annotated type;
+                the consumer is running already; another consumer of this client is in the group, or uses the
+                same file for the offsets of a broadcasting group.
             StoreError: that file cannot be read.
             SqlFilterRefusedError: a broker does not accept a subscribed SQL filter. Raised before the group
                 is joined or, for a later subscription, while this runs.

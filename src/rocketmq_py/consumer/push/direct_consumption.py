@@ -15,7 +15,7 @@ from rocketmq_py.consumer.group.handler_results import (
     RollbackOffset,
     SplitResult,
     Suspend,
-    check_result,
+    unsupported_result,
 )
 from rocketmq_py.consumer.push.handler_executor import HandlerExecutor, corruption_error
 from rocketmq_py.consumer.settings import PushConsumerSettings
@@ -25,7 +25,7 @@ from rocketmq_py.protocol.bodies import ConsumeMessageDirectlyResult
 
 logger: Final = LibraryLogger("rocketmq_py.consumer")
 
-_CODE_OF_RESULT: Mapping[type[ConsumeResult], str] = {
+_CODE_OF_RESULT: Mapping[type[object], str] = {
     ConsumeLater: "CR_LATER",
     Suspend: "CR_LATER",
     CommitOffset: "CR_COMMIT",
@@ -56,7 +56,8 @@ class DirectConsumption:
             if isinstance(result, SplitResult):
                 remark = next(iter(result.dead_letters.values()), None)
                 result = result.result
-            check_result(result)
+            if result is not None and not isinstance(result, ConsumeResult):
+                raise unsupported_result(result, orderly=self._config.orderly)
         except Exception as error:  # logged
             logger.error(
                 "handler failed on an operator's request: message=%s topic=%s",

@@ -13,7 +13,7 @@ from rocketmq_py.consumer.group.handler_results import (
     RollbackOffset,
     SplitResult,
     Suspend,
-    check_result,
+    unsupported_result,
 )
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
@@ -156,7 +156,6 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         if result is None:
             self._acknowledge(process_queue, messages)
             return None
-        check_result(result)
         match result:
             case Suspend() if self._suspender is not None:
                 seconds = self._suspend if result.seconds is None else result.seconds
@@ -172,17 +171,12 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
                 process_queue.requeue_first([*process_queue.uncommitted, *messages])
                 process_queue.uncommitted = []
                 return self._suspend if result.seconds is None else result.seconds
-        mode = (
-            "ordered consumers with auto_commit"
-            if isinstance(result, RollbackOffset)
-            else "ordered consumers"
-        )
+        error = unsupported_result(result, orderly=True)
         logger.error(
-            "handler failed: %s: %s: it returned %r, which %s do not support. Return Suspend(...) to choose "
-            "the delay",
-            describe(process_queue, *messages), self._failures.describe(messages), result, mode,
+            "handler failed: %s: %s: %s",
+            describe(process_queue, *messages), self._failures.describe(messages), error,
         )  # fmt: skip
-        return await self._failures.retry(process_queue, messages)
+        return await self._failures.retry(process_queue, messages, error=error)
 
     async def _process_split(
         self, call: HandlerCall, messages: Sequence[ReceivedMessage], result: SplitResult
