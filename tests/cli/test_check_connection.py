@@ -77,7 +77,8 @@ def test_all_steps_succeed_with_the_settings_of_a_service(check: Check, name: st
 
 def test_steps_that_need_a_topic_are_skipped_without_one(check: Check, broker: TestBroker) -> None:
     value = check(broker.name_server_address)
-    assert [name for name, state in value["states"].items() if state == "skipped"] == ["tls", *STEPS[6:]]
+    skipped = [name for name, state in value["states"].items() if state == "skipped"]
+    assert skipped == ["tls", "signature", *STEPS[6:]]
     value = check(broker.name_server_address, "-t", "Orders")
     assert [name for name, state in value["states"].items() if state == "skipped"] == ["tls", "message"]
     assert broker.messages("Orders") == []
@@ -92,6 +93,8 @@ def test_output_for_nagios_names_the_failure_first(invoke: Invoke, broker: TestB
     assert lines[-1].startswith("what to do: Create it with: rocketmq-py topic create")
     assert "|" not in ended.out.decode()
     ended = invoke("check", "connection", "-n", broker.name_server_address)
+    assert ended.out.startswith(b"OK - no step failed, but the signature was not checked; pass --topic\n")
+    ended = invoke("check", "connection", "-n", broker.name_server_address, "-t", "Orders")
     assert ended.out.startswith(b"OK - all steps succeeded\n")
 
 
@@ -101,7 +104,7 @@ def test_metrics_for_prometheus_leave_out_skipped_steps(invoke: Invoke, broker: 
     assert ended.code == 2
     assert metrics == [
         f'rocketmq_connection_step_ok{{step="{name}"}} {int(name != "route")}'
-        for name in ("address", "tcp", "name server", "signature", "namespace", "route")
+        for name in ("address", "tcp", "name server", "namespace", "route")
     ]
 
 
@@ -232,6 +235,16 @@ def test_keys_that_only_brokers_check(check: Check) -> None:
         value = check(broker.name_server_address, "-t", "Orders", "--access-key", "me", "--secret-key", "x")
         assert value["failed"] == "signature"
         assert "Compare the keys" in value["advice"]
+
+
+def test_a_signature_that_no_broker_has_checked_is_not_ok(check: Check) -> None:
+    with run_broker(access_keys={"me": "secret"}, auto_create_topic_enable=False) as broker:
+        keys = ["--access-key", "me", "--secret-key", "x"]
+        for topic, reason in ((["-t", "Missing"], "the topic was not found"), ([], "pass --topic")):
+            value = check(broker.name_server_address, *topic, *keys)
+            (step,) = [one for one in value["steps"] if one["step"] == "signature"]
+            assert (step["state"], step["text"].startswith("not checked")) == ("skipped", True)
+            assert step["text"].endswith(reason)
 
 
 def deny(broker: TestBroker, request: str) -> None:

@@ -148,7 +148,8 @@ def connection(access: Access, topic: str | None, group: str | None, sends: bool
 
     Takes the steps from the address to the topic one by one: address, TCP, TLS, name server, signature,
     namespace, route, brokers, permissions, and a message. At the first that fails it says what is wrong, and
-    what to do, in the words of the service's console. It is CRITICAL then, else OK.
+    what to do, in the words of the service's console. It is CRITICAL then, else OK. Only brokers check the
+    keys of many clusters, so that --topic is needed to check them.
     """
     if topic is None and (group or sends):
         raise click.UsageError("--group and --send need --topic")
@@ -166,7 +167,7 @@ def connection(access: Access, topic: str | None, group: str | None, sends: bool
     elif output == "prometheus":
         print_out(step_metrics(steps), end="")
     else:
-        print_for_nagios(state, f"{failed.name}: {failed.text}" if failed else "all steps succeeded")
+        print_for_nagios(state, walk.summary)
         for step in steps:
             print_out(f"  {step.name:12} {step.state:8} {step.text.replace('|', '/')}")
         if failed is not None:

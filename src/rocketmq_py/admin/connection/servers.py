@@ -39,20 +39,28 @@ class ServerSteps:
         client: the client, which is open.
         options: the settings of the client, as the user gave them.
         given_address: the address, as the user gave it.
-        full_name: the full name of the topic.
+        full_name: the full name of the topic, or of another one to ask for.
+        has_topic: whether the user gave the topic.
 
     Attributes:
         answers: the answer of each name server, after :meth:`ask`.
     """
 
     def __init__(
-        self, client: ClientCore, options: ClientOptions, given_address: str, full_name: str
+        self,
+        client: ClientCore,
+        options: ClientOptions,
+        given_address: str,
+        full_name: str,
+        *,
+        has_topic: bool,
     ) -> None:
         self.client = client
         self._options = options
         self.given_address = given_address
         self.console: Console = console_of(given_address)
         self._full_name = full_name
+        self._has_topic = has_topic
         self._addresses: Sequence[str] = ()
         self.answers: dict[str, Command] = {}
 
@@ -182,11 +190,18 @@ class ServerSteps:
         return answer if answer.code == ResponseCode.SUCCESS else None
 
     async def check_signature(self) -> str:
-        """Check whether the name servers accept the keys. Those of Apache RocketMQ accept everything."""
+        """Check whether the name servers accept the keys.
+
+        Those of Apache RocketMQ accept all keys. Only brokers check them, in a later step that needs a topic.
+        """
         for address, answer in self.answers.items():
             if denies_access(answer.code, answer.remark):
                 error = broker_error(answer.code, answer.remark, address)
                 raise self.denial(error)
+        if not self._has_topic:
+            raise StepSkipped("not checked, as only brokers may check it; pass --topic")
+        if all(answer.code != ResponseCode.SUCCESS for answer in self.answers.values()):
+            raise StepSkipped("not checked, as only brokers may check it, and the topic was not found")
         return f"{'signed' if self.is_signing else 'unsigned'} requests are not refused"
 
     @property

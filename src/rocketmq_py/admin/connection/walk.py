@@ -50,6 +50,15 @@ class ConnectionWalk:
         """The step that failed, or None."""
         return next((step for step in self.steps.values() if step.state == "failed"), None)
 
+    @property
+    def summary(self) -> str:
+        """The step that failed with its reason, or that none did. It says if the keys were not checked."""
+        if self.failed is not None:
+            return f"{self.failed.name}: {self.failed.text}"
+        if self.steps["signature"].state == "skipped":
+            return "no step failed, but the signature was not checked; pass --topic"
+        return "all steps succeeded"
+
     async def run(self) -> None:
         """Take the steps. A failure is recorded as the outcome of its step, and not raised."""
         try:
@@ -60,7 +69,9 @@ class ConnectionWalk:
             self.steps["address"] = Step("address", "failed", str(error), self._console.endpoint)
             return
         async with client:
-            servers = ServerSteps(client, options, self._address, full_name)
+            servers = ServerSteps(
+                client, options, self._address, full_name, has_topic=self._topic is not None
+            )
             topics = TopicSteps(servers, self._topic, self._group, sends=self._sends)
             for name, take in (
                 ("address", servers.look_up),
