@@ -16,11 +16,11 @@ from click.testing import CliRunner
 from rocketmq_py import Client, Message
 from rocketmq_py.cli import main
 from rocketmq_py.cli.admin_runner import watch
-from rocketmq_py.cli.check import lag_metrics
+from rocketmq_py.cli.check_metrics import lag_metrics
 from rocketmq_py.cli.tables import NEXT_PREFIX, Column, OutputFormat, Table, print_result
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError, RocketMQError
-from rocketmq_py.testing import run_broker
+from rocketmq_py.testing import run_broker, run_cluster
 from tests.cli.conftest import Invoke, StartMember
 
 
@@ -150,20 +150,59 @@ def test_check_health_checks_what_a_service_offers(invoke: Invoke) -> None:
         assert [one["address"] for one in printed["servers"]] == [address]
 
 
-def test_check_health_is_critical_without_a_name_server(
+def test_check_health_lists_name_servers_that_do_not_answer(
     invoke: Invoke, unused_address: str, default_timeouts: Callable[[float], None]
 ) -> None:
     default_timeouts(0.2)
-    ended = invoke("check", "health", "-n", unused_address)
+    other = "127.0.0.1:1"
+    check = ("check", "health", "-n", f"{unused_address};{other}")
+    ended = invoke(*check)
     assert (ended.code, ended.err) == (2, "")
-    assert ended.out.decode().startswith(
-        "CRITICAL - 0 of 0 name servers answer and 0 of 0 brokers answer; no name server answered"
+    text = "CRITICAL - 0 of 2 name servers answer and 0 of 0 brokers answer; name server "
+    assert ended.out.decode().startswith(text)
+    assert ended.out.decode().endswith("; no name server answered | name_servers=0;;;0;2 brokers=0;;;0;0\n")
+    printed = json.loads(invoke(*check, "--json").out)
+    assert (printed["state"], len(printed["reasons"])) == ("CRITICAL", 3)
+    servers = {one["address"]: (one["role"], one["up"]) for one in printed["servers"]}
+    assert servers == dict.fromkeys((unused_address, other), ("name server", False))
+    metrics = invoke(*check, "--prometheus")
+    assert (metrics.code, metrics.err) == (2, "rocketmq-py: no name server answered\n")
+    for address in servers:
+        assert f'rocketmq_server_up{{role="name server",address="{address}"}} 0\n' in metrics.out.decode()
+
+
+def test_check_health_is_critical_with_fewer_brokers_than_expected(
+    invoke: Invoke, threaded_broker: str
+) -> None:
+    assert invoke("check", "health", "--brokers", "1", "-n", threaded_broker).code == 0
+    ended = invoke("check", "health", "--brokers", "2", "-n", threaded_broker)
+    assert (ended.code, ended.out.decode()) == (
+        2,
+        "CRITICAL - 1 of 1 name servers answer and 1 of 2 brokers answer; name servers know 1 brokers, and 2 "
+        "are expected | name_servers=1;;;0;1 brokers=1;;;0;2\n",
     )
-    printed = json.loads(invoke("check", "health", "--json", "-n", unused_address).out)
-    assert (printed["state"], printed["servers"], len(printed["reasons"])) == ("CRITICAL", [], 1)
-    metrics = invoke("check", "health", "--prometheus", "-n", unused_address)
-    assert (metrics.code, metrics.out.count(b"\n")) == (2, 2)
-    assert "no name server answered" in metrics.err
+
+
+def test_check_health_is_critical_without_a_registered_broker(
+    invoke: Invoke, default_timeouts: Callable[[float], None]
+) -> None:
+    default_timeouts(0.2)
+    with run_cluster(brokers=1) as cluster:
+        cluster.crash("broker-a")
+        ended = invoke("check", "health", "-n", cluster.name_server_address)
+    assert ended.code == 2
+    assert ended.out.startswith(
+        b"CRITICAL - 1 of 1 name servers answer and 0 of 0 brokers answer; no broker is registered at the "
+    )
+
+
+def test_check_health_counts_a_server_that_denies_access(invoke: Invoke) -> None:
+    with run_broker(access_keys={"me": "secret"}) as broker:
+        ended = invoke("check", "health", "-n", broker.name_server_address)
+    assert (ended.code, ended.out.split(b" |")[0]) == (
+        0,
+        b"OK - 1 of 1 name servers answer and 1 of 1 brokers answer",
+    )
 
 
 @pytest.mark.parametrize(

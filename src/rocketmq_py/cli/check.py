@@ -9,13 +9,13 @@ import enum
 import functools
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-import attrs
 import click
 
+from rocketmq_py.cli.check_metrics import lag_metrics, server_metrics, step_metrics
 from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.console import complain, print_out
 from rocketmq_py.cli.options import group_argument, group_option, topic_option
@@ -23,9 +23,7 @@ from rocketmq_py.cli.tables import json_option
 
 if TYPE_CHECKING:
     from rocketmq_py.admin import Admin, GroupDescription
-    from rocketmq_py.admin.brokers import BrokerListing
     from rocketmq_py.admin.connection.steps import Step
-    from rocketmq_py.errors import RocketMQError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -118,15 +116,7 @@ def single_line(error: object) -> str:
     return " ".join(str(error).split())
 
 
-def quoted(name: str) -> str:
-    """Return a label's value for Prometheus."""
-    return '"' + name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") + '"'
-
-
 # Checks
-
-ROLES = ("name server", "broker")
-"""The kinds of servers that ``check health`` queries."""
 
 
 @click.group(cls=MonitoringGroup)
@@ -180,20 +170,6 @@ def _as_json(state: State, failed: Step | None, steps: Iterable[Step]) -> dict[s
     advice = {} if failed is None else {"advice": failed.advice}
     listed = [{"step": one.name, "state": one.state, "text": one.text} for one in steps]
     return {"state": state.name, **reason, **advice, "steps": listed}
-
-
-def step_metrics(steps: Iterable[Step]) -> str:
-    """Return whether each step succeeded as Prometheus metrics. Skipped steps are left out."""
-    lines = [
-        "# HELP rocketmq_connection_step_ok Whether a step of connecting succeeded.",
-        "# TYPE rocketmq_connection_step_ok gauge",
-        *[
-            f"rocketmq_connection_step_ok{{step={quoted(step.name)}}} {int(step.state == 'ok')}"
-            for step in steps
-            if step.state != "skipped"
-        ],
-    ]
-    return "".join(f"{line}\n" for line in lines)
 
 
 @check.command()
@@ -276,14 +252,20 @@ def _lag_text(lags: Mapping[str, int], members: int, topic: str | None, incomple
 
 
 @check.command()
+@click.option(
+    "--brokers", "expected", metavar="N", type=click.IntRange(min=1),
+    help="CRITICAL if fewer than N brokers answer. Name servers forget a broker that was killed.",
+)  # fmt: skip
 @format_options
 @access_options
-def health(access: Access, output: str) -> None:
+def health(access: Access, expected: int | None, output: str) -> None:
     """Check that all name servers and brokers answer.
 
     It is WARNING if some do not answer, and CRITICAL if no name server or no broker does. If a service does
-    not list its brokers, only the name servers are checked.
+    not list its brokers, only the name servers are checked. A server that denies access or does not offer
+    the request answers.
     """
+    from rocketmq_py.cli.health_check import find_servers
 
     def print_unknown(reason: str) -> None:
         if output == "json":
@@ -294,112 +276,21 @@ def health(access: Access, output: str) -> None:
             print_for_nagios(State.UNKNOWN, reason)
 
     async def work(admin: Admin) -> State:
-        servers, reason, roles = await _find_servers(admin)
-        state = _health_state(servers, roles)
+        found = await find_servers(admin, expected)
+        state = State.CRITICAL if found.is_critical else State.WARNING if found.failures else State.OK
+        reasons = [single_line(reason) for reason in found.reasons]
         if output == "prometheus":
-            if reason is not None:
-                complain(reason)
-            print_out(server_metrics(servers), end="")
-            return state
-        failed = [f"{one.role} {one.address}: {one.error}" for one in servers if one.error is not None]
-        reasons = [single_line(text) for text in ([*failed, reason] if reason is not None else failed)]
-        if output == "json":
-            values = [one.as_dict() for one in servers]
+            for note in found.notes:
+                complain(single_line(note))
+            print_out(server_metrics(found.servers), end="")
+        elif output == "json":
+            values = [one.as_dict() for one in found.servers]
             print_out(json.dumps({"state": state.name, "servers": values, "reasons": reasons}))
         else:
-            counts = [(role, *_up_and_total(servers, role)) for role in roles]
+            counts = [(role, *found.up_and_total(role)) for role in found.roles]
             text = " and ".join(f"{up} of {total} {role}s answer" for role, up, total in counts)
             metrics = " ".join(f"{role.replace(' ', '_')}s={up};;;0;{total}" for role, up, total in counts)
             print_for_nagios(state, "; ".join([text, *reasons]), metrics)
         return state
 
     run_check(access, work, print_unknown)
-
-
-@attrs.frozen
-class _Server:
-    """A name server or a broker, with its error if it did not answer."""
-
-    role: str
-    address: str
-    error: str | None
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the server for JSON."""
-        return {"role": self.role, "address": self.address, "up": self.error is None, "error": self.error}
-
-
-async def _find_servers(admin: Admin) -> tuple[list[_Server], str | None, Sequence[str]]:
-    """Return all servers, why some may be missing, and the kinds of servers that could be found.
-
-    If no name server answers, return no servers, and the error.
-    """
-    from rocketmq_py.errors import NameServerError, UnsupportedByBrokerError
-
-    listed: BrokerListing | None = None
-    reason = None
-    try:
-        listed = await admin.brokers.list()
-    except UnsupportedByBrokerError as error:
-        reason = f"brokers cannot be listed: {error}"
-    except NameServerError as error:
-        return [], str(error), ROLES
-    answers = await admin.name_servers.settings()
-    servers = _servers("name server", answers.values, answers.failures)
-    if listed is None:
-        return servers, reason, ROLES[:1]
-    brokers = _servers("broker", [broker.address for broker in listed], listed.failures)
-    return servers + brokers, None, ROLES
-
-
-def _servers(role: str, answered: Iterable[str], failures: Mapping[str, RocketMQError]) -> list[_Server]:
-    from rocketmq_py.errors import UnsupportedByBrokerError
-
-    up = [_Server(role, address, None) for address in answered]
-    return up + [
-        # A server that does not offer the request has answered it.
-        _Server(role, address, None if isinstance(error, UnsupportedByBrokerError) else str(error))
-        for address, error in failures.items()
-    ]
-
-
-def _health_state(servers: list[_Server], roles: Sequence[str]) -> State:
-    up = {one.role for one in servers if one.error is None}
-    if up != set(roles):
-        return State.CRITICAL
-    return State.WARNING if any(one.error is not None for one in servers) else State.OK
-
-
-def _up_and_total(servers: list[_Server], role: str) -> tuple[int, int]:
-    errors = [one.error for one in servers if one.role == role]
-    return errors.count(None), len(errors)
-
-
-def server_metrics(servers: list[_Server]) -> str:
-    """Return whether each server answers as Prometheus metrics."""
-    lines = [
-        "# HELP rocketmq_server_up Whether a name server or broker answers.",
-        "# TYPE rocketmq_server_up gauge",
-        *[
-            f"rocketmq_server_up{{role={quoted(one.role)},address={quoted(one.address)}}} "
-            f"{int(one.error is None)}"
-            for one in servers
-        ],
-    ]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def lag_metrics(group: str, lags: dict[str, int], members: int) -> str:
-    """Return the lag of each topic and the number of members as Prometheus metrics."""
-    lines = [
-        "# HELP rocketmq_group_lag Messages that a consumer group has not consumed yet.",
-        "# TYPE rocketmq_group_lag gauge",
-        *[
-            f"rocketmq_group_lag{{group={quoted(group)},topic={quoted(topic)}}} {lag}"
-            for topic, lag in lags.items()
-        ],
-        "# HELP rocketmq_group_members Members of a consumer group that are online.",
-        "# TYPE rocketmq_group_members gauge",
-        f"rocketmq_group_members{{group={quoted(group)}}} {members}",
-    ]
-    return "".join(f"{line}\n" for line in lines)
