@@ -114,6 +114,22 @@ async def test_a_group_may_have_any_number_of_retries_that_admin_allows(address:
         await run_json(address, "group", "alter", "billing", "--max-reconsume-times", "16")
 
 
+async def test_group_describe_shows_settings_that_differ_from_the_defaults(address: str) -> None:
+    await run_json(address, "topic", "create", "Orders")
+    await run_json(address, "group", "create", "billing")
+    described = await run_cli("group", "describe", "billing", "-n", address)
+    assert described.out.startswith(b"billing: lag 0, 0 members\n")
+    assert b"SETTINGS" not in described.out
+    await run_json(
+        *(address, "group", "alter", "billing", "--no-consume"),
+        *("--max-reconsume-times", "3", "--attribute", "priority.factor=2"),
+    )
+    lines = (await run_cli("group", "describe", "billing", "-n", address)).out.decode().splitlines()
+    assert lines[0] == "billing: lag 0, 0 members, consumption is switched off"
+    assert lines[-2].split("  ")[0] == "SETTINGS ON"
+    assert lines[-1].split() == ["broker-a", "no", "yes", "no", "3", "1", "priority.factor=2"]
+
+
 async def test_attributes_of_a_group_are_set_and_removed(address: str) -> None:
     async def attributes() -> object:
         described = await run_json(address, "group", "describe", "billing")

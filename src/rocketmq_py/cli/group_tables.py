@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_py.cli.admin_runner import failure_texts
-from rocketmq_py.cli.tables import MESSAGE_QUEUES, Column, Field, Listing, Table, format_time
+from rocketmq_py.cli.tables import (
+    MESSAGE_QUEUES,
+    Column,
+    Field,
+    Listing,
+    Table,
+    attribute_cells,
+    format_time,
+)
 
 if TYPE_CHECKING:
     from rocketmq_py.admin import GroupDescription
@@ -47,12 +55,12 @@ MEMBERS: Final = Listing(
     Field("failure", get=lambda one: None if one.failure is None else str(one.failure)),
 )
 SETTINGS: Final = Listing(
-    Field("consume_enable"),
-    Field("broadcast_enable"),
-    Field("orderly"),
-    Field("max_reconsume_times"),
-    Field("retry_queues"),
-    Field("attributes", get=lambda one: dict(one.attributes)),
+    Field("consume_enable", "CONSUME"),
+    Field("broadcast_enable", "BROADCAST"),
+    Field("orderly", "ORDERLY"),
+    Field("max_reconsume_times", "MAX RECONSUME TIMES", right=True),
+    Field("retry_queues", "RETRY QUEUES", right=True),
+    Field("attributes", "ATTRIBUTES", lambda one: dict(one.attributes), cell=attribute_cells),
 )
 
 
@@ -89,15 +97,20 @@ def group_value(group: GroupDescription) -> dict[str, Any]:
 
 
 def group_tables(group: GroupDescription) -> list[Table]:
-    """Return the tables of a group: lag by queue, members and subscription conflicts."""
+    """Return the tables of a group: lag by queue, settings, members and subscription conflicts.
+
+    Settings are shown of the brokers where they differ from the defaults.
+    """
     from rocketmq_py.admin import group_values
 
     number = "unknown" if group_values.MEMBERS in group.not_offered else len(group.members)
     queues = QUEUES.table_by(
         "TOPIC",
         [(topic.topic, topic.queues) for topic in group.topics],
-        title=f"{group.group}: lag {group.lag:,}, {number} members",
+        title=f"{group.group}: lag {group.lag:,}, {number} members{_switched_off(group)}",
     )
+    changed = {name: one for name, one in group.settings.items() if one != group_values.GroupSettings()}
+    settings = SETTINGS.table_by("SETTINGS ON", [(name, [one]) for name, one in changed.items()])
     conflicts = Table(
         [Column("SUBSCRIPTION CONFLICT"), Column("EXPRESSION"), Column("MEMBERS")],
         [
@@ -106,4 +119,14 @@ def group_tables(group: GroupDescription) -> list[Table]:
             for expression, ids in one.members.items()
         ],
     )
-    return [queues, *[table for table in (MEMBERS.table(group.members), conflicts) if table.rows]]
+    others = (settings, MEMBERS.table(group.members), conflicts)
+    return [queues, *[table for table in others if table.rows]]
+
+
+def _switched_off(group: GroupDescription) -> str:
+    """Return the end of a title that says where the group may not consume. Empty if it may everywhere."""
+    off = [name for name, one in group.settings.items() if not one.consume_enable]
+    if not off:
+        return ""
+    where = "" if len(off) == len(group.settings) else f" on {', '.join(off)}"
+    return f", consumption is switched off{where}"

@@ -13,7 +13,7 @@ import itertools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -285,6 +285,11 @@ def format_time(time_ms: int | None) -> str | None:
     if time_ms is None:
         return None
     return datetime.datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def attribute_cells(attributes: Mapping[str, str] | None) -> list[str]:
+    """Return the attributes of a topic or group for a cell: ``name=value``."""
+    return [f"{name}={value}" for name, value in (attributes or {}).items()]
 
 
 # Listings

@@ -30,6 +30,7 @@ from rocketmq_py.cli.tables import (
     Listing,
     OutputFormat,
     Table,
+    attribute_cells,
     format_time,
     output_option,
     print_change,
@@ -80,7 +81,7 @@ BROKERS: Final = Listing(
         "attributes",
         "ATTRIBUTES",
         lambda one: dict(one.settings.attributes) if one.is_known else None,
-        cell=lambda attributes: [f"{key}={value}" for key, value in (attributes or {}).items()],
+        cell=attribute_cells,
     ),
 )
 QUEUE_OFFSETS: Final = Listing(
