@@ -85,10 +85,15 @@ async def test_write_permission_is_wiped_and_added(
     cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str
 ) -> None:
     cluster.needs(WRITE_PERMISSIONS)
-    assert await admin.brokers.wipe_write_permission("broker-a") > 0
+    wiped = await admin.brokers.wipe_write_permission("broker-a")
+    assert (set(wiped), wiped[cluster.address] > 0) == ({cluster.address}, True)
+    described = await admin.topics.describe(topic)
+    assert described.brokers["broker-a"].permission == "RW"
+    assert described.permissions_in_route == {"broker-a": "R"}
     assert (await core_of(client).routes.refresh(topic)).write_queues == ()
     assert len((await core_of(client).routes.refresh(topic)).read_queues) == 4
-    assert await admin.brokers.add_write_permission("broker-a") > 0
+    assert (await admin.brokers.add_write_permission("broker-a"))[cluster.address] > 0
+    assert (await admin.topics.describe(topic)).permissions_in_route == {"broker-a": "RW"}
     assert len((await core_of(client).routes.refresh(topic)).write_queues) == 4
 
 

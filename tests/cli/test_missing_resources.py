@@ -11,7 +11,8 @@ from tests.cli.conftest import Invoke
 
 COMMANDS = [
     "acl list", "acl user list", "acl version", "acl user delete u --yes", "broker list", "broker describe b",
-    "broker config b", "client list", "client describe c", "dlq list g", "dlq resend g --all --yes",
+    "broker config b", "broker wipe-write-permission b", "broker add-write-permission b",
+    "client list", "client describe c", "dlq list g", "dlq resend g --all --yes",
     "group list", "group describe g", "group create g", "group alter g --max-reconsume-times 1",
     "group delete g --yes",
     "group reset g --to latest --yes", "group clone g h --yes", "message find T k",
@@ -44,6 +45,7 @@ def test_commands_report_that_no_name_server_answers(
     [
         ("broker describe missing", "missing"),
         ("broker config missing", "missing"),
+        ("broker wipe-write-permission missing", "missing"),
         ("topic create T --broker missing", "missing"),
         ("topic create T --cluster nowhere", "cluster 'nowhere' does not exist"),
         ("topic describe Nope", "topic 'Nope' does not exist"),

@@ -283,6 +283,24 @@ def test_create_can_be_repeated(invoke: Invoke, threaded_broker: str, kind: str)
     assert "exists already on broker-a with other settings: " in ended.err
 
 
+def test_a_broker_is_taken_out_of_service_and_back(invoke: Invoke, threaded_broker: str) -> None:
+    at = ("-n", threaded_broker)
+    assert invoke("topic", "create", "Orders", *at).code == 0
+    wiped = invoke("broker", "wipe-write-permission", "broker-a", *at)
+    assert (wiped.code, wiped.err) == (0, "")
+    title, head, row = wiped.out.decode().splitlines()
+    assert (title, head) == ("broker broker-a: write permission wiped", "NAME SERVER      TOPICS")
+    address, count = row.split()
+    assert (address, int(count) > 0) == (threaded_broker, True)
+    described = invoke("topic", "describe", "Orders", *at).out.decode().splitlines()[2]
+    assert "  RW (in the route: R)  " in described
+    value = json.loads(invoke("topic", "describe", "Orders", "--json", *at).out)["brokers"][0]
+    assert (value["permission"], value["permission_in_route"]) == ("RW", "R")
+    added = json.loads(invoke("broker", "add-write-permission", "broker-a", "--json", *at).out)
+    assert added == {"broker": "broker-a", "name_servers": [{"address": address, "topics": int(count)}]}
+    assert "  RW  " in invoke("topic", "describe", "Orders", *at).out.decode().splitlines()[2]
+
+
 @pytest.mark.parametrize("form", ["wide", "json"])
 def test_broker_config_does_not_show_passwords(
     invoke: Invoke, threaded_broker: str, monkeypatch: pytest.MonkeyPatch, form: str

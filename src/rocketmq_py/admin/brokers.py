@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import attrs
 
 from rocketmq_py.address import normal_address
-from rocketmq_py.admin.fan_out import Listing, PartialResults, query_each
+from rocketmq_py.admin.fan_out import Listing, PartialResults, change_each, query_each
 from rocketmq_py.admin.operations import Operations, call_all_name_servers, call_broker, call_name_server
 from rocketmq_py.arguments import check_not_blank, check_settings
 from rocketmq_py.errors import ConfigurationError, RocketMQError
@@ -185,14 +185,15 @@ class Brokers(Operations):
         address = (await self._find(broker)).address
         await call_broker(self._client, address, UpdateBrokerConfigRequest(), body)
 
-    async def wipe_write_permission(self, broker: str) -> int:
+    async def wipe_write_permission(self, broker: str) -> Mapping[str, int]:
         """Stop producers from sending to a broker, before it is taken down. Consumers are not affected.
 
         The permission is removed on all name servers. The broker's own configuration does not change, and
-        producers send to it again once it restarts. Java: ``wipeWritePerm``.
+        producers send to it again once it restarts, or one of its topics is created or changed. Java:
+        ``wipeWritePerm``.
 
         Returns:
-            The number of the broker's topics that lost the permission.
+            The number of the broker's topics that lost the permission, by the address of the name server.
 
         Raises:
             SomeBrokersFailedError: the change failed on some of several name servers. With a single one its
@@ -200,17 +201,18 @@ class Brokers(Operations):
         """
         name = (await self._find(broker)).name
         header = WipeWritePermissionRequest(broker=name)
-        answers = await call_all_name_servers(self._client, header, f"wiping the write permission of {name}")
-        return max(
-            WipeWritePermissionAnswer.from_fields(answer.fields).wipe_topic_count
-            for answer in answers.values()
-        )
 
-    async def add_write_permission(self, broker: str) -> int:
+        async def wipe(address: str) -> int:
+            answer = await call_name_server(self._client, address, header)
+            return WipeWritePermissionAnswer.from_fields(answer.fields).wipe_topic_count
+
+        return await self._change_name_servers(wipe, f"wiping the write permission of {name}")
+
+    async def add_write_permission(self, broker: str) -> Mapping[str, int]:
         """Undo :meth:`wipe_write_permission`. Java: ``addWritePerm``.
 
         Returns:
-            The number of the broker's topics that regained the permission.
+            The number of the broker's topics that regained the permission, by the address of the name server.
 
         Raises:
             SomeBrokersFailedError: the change failed on some of several name servers. With a single one its
@@ -218,10 +220,18 @@ class Brokers(Operations):
         """
         name = (await self._find(broker)).name
         header = AddWritePermissionRequest(broker=name)
-        answers = await call_all_name_servers(self._client, header, f"adding the write permission of {name}")
-        return max(
-            AddWritePermissionAnswer.from_fields(answer.fields).add_topic_count for answer in answers.values()
-        )
+
+        async def add(address: str) -> int:
+            answer = await call_name_server(self._client, address, header)
+            return AddWritePermissionAnswer.from_fields(answer.fields).add_topic_count
+
+        return await self._change_name_servers(add, f"adding the write permission of {name}")
+
+    async def _change_name_servers(
+        self, change: Callable[[str], Awaitable[int]], action: str
+    ) -> Mapping[str, int]:
+        """Run a change on each name server, since they do not share state."""
+        return await change_each(await self._client.name_servers.all_addresses(), change, action)
 
     async def _status(self, broker: _RegisteredBroker) -> BrokerStatus:
         answer = await call_broker(self._client, broker.address, GetBrokerRuntimeInfoRequest())

@@ -227,6 +227,8 @@ class TopicDescription:
         not_offered: the parts that a managed service or a proxy does not offer, in words, with its error.
             Without the settings, ``brokers`` has the queues and the permission in the route, without order
             and attributes. Without the state, ``last_message_ms`` is None.
+        permissions_in_route: the permission that clients find in the route, by broker name. It differs from
+            that in ``brokers`` after ``admin.brokers.wipe_write_permission``.
     """
 
     topic: str
@@ -237,6 +239,7 @@ class TopicDescription:
     logical_queues: Mapping[int, str | None]
     failures: Mapping[str, RocketMQError]
     not_offered: Mapping[str, UnsupportedByBrokerError] = attrs.field(factory=dict)
+    permissions_in_route: Mapping[str, Permission] = attrs.field(factory=dict)
 
     @property
     def message_type(self) -> str | None:

@@ -45,6 +45,7 @@ from rocketmq_py.admin.topic_values import (
     TopicSettings,
     TopicSummary,
     permission_bits,
+    permission_of_bits,
     settings_in_route,
     settings_of_topic,
     topic_queue,
@@ -155,6 +156,7 @@ class Topics(Operations):
             not_offered={
                 part: error for one in answers.values.values() for part, error in one.not_offered.items()
             },
+            permissions_in_route={name: permission_of_bits(data.perm) for name, data in queues.items()},
         )
 
     async def create(

@@ -20,7 +20,10 @@ from rocketmq_py.cli.lazy_group import LazyGroup
     modules={
         "acl": ("acl", "Manage users and ACL rules (5.x), show ACL versions (4.x)."),
         "bench": ("bench", "Measure the rate and latency of sending and consuming."),
-        "broker": ("broker", "List and describe brokers, show and change their settings."),
+        "broker": (
+            "broker",
+            "List and describe brokers, show and change their settings, take them out of service.",
+        ),
         "check": ("check", "Check a group's lag, or all servers, for monitoring (Nagios, Prometheus)."),
         "client": ("client", "List and describe connected clients."),
         "completion": ("completion", "Print the completion script of a shell."),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rocketmq_py.cli.admin_runner import confirm, run_admin
+from rocketmq_py.cli.admin_runner import confirm, partial_result, run_admin
 from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.config import HIDDEN
 from rocketmq_py.cli.option_values import checked, not_empty, parse_property
@@ -24,7 +24,7 @@ from rocketmq_py.cli.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
 
     from rocketmq_py.admin import Admin
     from rocketmq_py.errors import RocketMQError
@@ -55,7 +55,7 @@ BROKERS: Final = Listing(
 
 @click.group
 def broker() -> None:
-    """List and describe brokers, show and change their settings.
+    """List and describe brokers, show and change their settings, take them out of service.
 
     BROKER is the name of a broker, which means its master, or an address.
     """
@@ -121,3 +121,45 @@ def config(
         print_result(output, shown, [Table([Column("NAME"), Column("VALUE")], list(shown.items()))])
 
     run_admin(access, work)
+
+
+@broker.command("wipe-write-permission")
+@broker_argument
+@output_option
+@access_options
+def wipe_write_permission(access: Access, output: OutputFormat, name: str) -> None:
+    """Stop producers from sending to a broker, before it is taken down.
+
+    Consumers still read it. Name servers store the change, and lose it if the broker restarts or one of its
+    topics is created or changed.
+    """
+
+    async def work(admin: Admin) -> Mapping[str, RocketMQError]:
+        return await _change_permission(output, name, "wiped", admin.brokers.wipe_write_permission(name))
+
+    run_admin(access, work)
+
+
+@broker.command("add-write-permission")
+@broker_argument
+@output_option
+@access_options
+def add_write_permission(access: Access, output: OutputFormat, name: str) -> None:
+    """Let producers send to a broker again, after `wipe-write-permission`."""
+
+    async def work(admin: Admin) -> Mapping[str, RocketMQError]:
+        return await _change_permission(output, name, "added", admin.brokers.add_write_permission(name))
+
+    run_admin(access, work)
+
+
+async def _change_permission(
+    output: OutputFormat, name: str, change: str, counts: Awaitable[Mapping[str, int]]
+) -> Mapping[str, RocketMQError]:
+    """Change a permission, and print the number of topics that each name server changed."""
+    changed, failures = await partial_result(counts)
+    value = {"broker": name, "name_servers": [{"address": key, "topics": changed[key]} for key in changed]}
+    columns = [Column("NAME SERVER"), Column("TOPICS", right=True)]
+    table = Table(columns, list(changed.items()), title=f"broker {name}: write permission {change}")
+    print_result(output, value, [table])
+    return failures

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rocketmq_py.admin import Admin, TopicDescription
-    from rocketmq_py.admin.topic_values import TopicSettings
+    from rocketmq_py.admin.topic_values import Permission, TopicSettings
     from rocketmq_py.errors import RocketMQError
 
 QUEUES = click.IntRange(1, MAX_QUEUES)
@@ -54,11 +54,16 @@ TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE",
 
 
 class _OnBroker(NamedTuple):
-    """A topic on a broker. ``is_known`` is False if only its numbers of queues are known."""
+    """A topic on a broker.
+
+    ``in_route`` is the permission in the route, or None if the broker has no queues there. ``is_known`` is
+    False if only the numbers of queues and the permission in the route are known.
+    """
 
     broker_name: str
     address: str | None
     settings: TopicSettings
+    in_route: Permission | None
     is_known: bool
 
 
@@ -75,7 +80,9 @@ BROKERS: Final = Listing(
     Field("address", "ADDRESS"),
     Field("read_queues", "READ QUEUES", "settings.read_queues", right=True),
     Field("write_queues", "WRITE QUEUES", "settings.write_queues", right=True),
-    Field("permission", "PERMISSION", "settings.permission"),
+    Field("permission", get="settings.permission"),
+    Field("permission_in_route", get="in_route"),
+    Field(None, "PERMISSION", lambda one: _permission_cell(one.settings.permission, one.in_route)),
     Field("order", "ORDER", lambda one: one.settings.order if one.is_known else None),
     Field(
         "attributes",
@@ -165,9 +172,19 @@ def _tables(topic: TopicDescription) -> list[Table]:
 
 def _brokers(topic: TopicDescription) -> list[_OnBroker]:
     return [
-        _OnBroker(name, topic.addresses.get(name), settings, topic.has_settings)
+        _OnBroker(
+            name,
+            topic.addresses.get(name),
+            settings,
+            topic.permissions_in_route.get(name),
+            topic.has_settings,
+        )
         for name, settings in topic.brokers.items()
     ]
+
+
+def _permission_cell(permission: Permission, in_route: Permission | None) -> str:
+    return permission if in_route in (None, permission) else f"{permission} (in the route: {in_route})"
 
 
 @topic.command()
