@@ -189,8 +189,8 @@ class Brokers(Operations):
         """Stop producers from sending to a broker, before it is taken down. Consumers are not affected.
 
         The permission is removed on all name servers. The broker's own configuration does not change, and
-        producers send to it again once it restarts, or one of its topics is created or changed. Java:
-        ``wipeWritePerm``.
+        producers send to it again once it restarts, or one of its topics is created or changed.
+        Java: ``wipeWritePerm``.
 
         Returns:
             The number of the broker's topics that lost the permission, by the address of the name server.
