@@ -15,6 +15,7 @@ from rocketmq_py import Client, Message
 from rocketmq_py.admin.brokers import Brokers
 from rocketmq_py.cli import main
 from rocketmq_py.client import core_of
+from rocketmq_py.testing import run_broker
 from tests.cli.command import run_cli
 from tests.cli.conftest import Invoke, StartCli, StartMember
 
@@ -281,6 +282,17 @@ def test_create_can_be_repeated(invoke: Invoke, threaded_broker: str, kind: str)
     ended = invoke(*create)
     assert (ended.code, ended.out) == (1, b"")
     assert "exists already on broker-a with other settings: " in ended.err
+
+
+def test_topics_of_a_broker_that_denies_access_have_unknown_settings(invoke: Invoke) -> None:
+    with run_broker(topics=["Orders"], access_keys={"me": "secret"}) as broker:
+        at = ("-n", broker.name_server_address)
+        listed = invoke("topic", "list", *at)
+        assert (listed.code, listed.out.decode().splitlines()[1].split()) == (1, ["Orders", *"----"])
+        assert "denies access" in listed.err
+        (value,) = json.loads(invoke("topic", "list", "--json", *at).out)
+    unknown = {"message_type": None, "read_queues": None, "write_queues": None}
+    assert value == {"topic": "Orders", **unknown, "permissions": [], "brokers": []}
 
 
 def test_a_broker_is_taken_out_of_service_and_back(invoke: Invoke, threaded_broker: str) -> None:

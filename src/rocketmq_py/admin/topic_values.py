@@ -116,7 +116,7 @@ def unread_queues_of(topic: str, brokers: Mapping[str, TopicSettings]) -> tuple[
 def _type_of(brokers: Mapping[str, TopicSettings]) -> str:
     """Return the message type of a topic. If brokers differ, all of their types, joined by ``/``."""
     types = {settings.attributes.get(TYPE_ATTRIBUTE, MessageType.NORMAL) for settings in brokers.values()}
-    return "/".join(sorted(types)) or MessageType.NORMAL
+    return "/".join(sorted(types))
 
 
 @attrs.frozen(kw_only=True)
@@ -132,23 +132,23 @@ class TopicSummary:
     brokers: Mapping[str, TopicSettings]
 
     @property
-    def message_type(self) -> str:
-        """A ``MessageType``, or a newer type. NORMAL on brokers of 4.x."""
-        return _type_of(self.brokers)
+    def message_type(self) -> str | None:
+        """A ``MessageType``, or a newer type. NORMAL on brokers of 4.x. None if no broker answered."""
+        return _type_of(self.brokers) if self.brokers else None
 
     @property
-    def read_queues(self) -> int:
-        """The number of queues on all brokers that consumers read."""
-        return sum(settings.read_queues for settings in self.brokers.values())
+    def read_queues(self) -> int | None:
+        """The number of queues on all brokers that consumers read. None if no broker answered."""
+        return sum(settings.read_queues for settings in self.brokers.values()) if self.brokers else None
 
     @property
-    def write_queues(self) -> int:
-        """The number of queues on all brokers that producers write."""
-        return sum(settings.write_queues for settings in self.brokers.values())
+    def write_queues(self) -> int | None:
+        """The number of queues on all brokers that producers write. None if no broker answered."""
+        return sum(settings.write_queues for settings in self.brokers.values()) if self.brokers else None
 
     @property
     def permissions(self) -> tuple[Permission, ...]:
-        """The permission of clients. Several if brokers differ."""
+        """The permission of clients. Several if brokers differ, and none if no broker answered."""
         return tuple(sorted({settings.permission for settings in self.brokers.values()}))
 
 
