@@ -11,14 +11,12 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
+from rocketmq_py.cli.table_layout import Column, folded_table, plain_table
 from rocketmq_py.cli.tables import (
-    Column,
     Field,
     Listing,
     OutputFormat,
     Table,
-    folded_table,
-    plain_table,
     print_result,
 )
 
@@ -96,6 +94,38 @@ def test_a_terminal_shows_control_characters_of_cells_and_titles_escaped(
 
 def test_a_pipe_gets_control_characters_unescaped(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, [("a\x1b[2Jb", 1, "")], OutputFormat.TABLE).splitlines()[-1] == "a\x1b[2Jb       1"
+
+
+def test_a_narrow_terminal_keeps_the_first_column() -> None:
+    columns = [Column("GROUP"), *[Column(f"NUMBER {index}", right=True) for index in range(5)]]
+    head, body = folded_table(None, columns, [["billing", *["1,234,567"] * 5]], 30)
+    assert head == ["GROUP     NUMBER 0   NUMBER 1"]
+    assert body == [
+        "billing  1,234,567  1,234,567",
+        "no room for NUMBER 2, NUMBER 3, NUMBER 4: widen the terminal, or pass --json",
+    ]
+
+
+def test_a_narrow_terminal_folds_no_id_and_leaves_details_out_first() -> None:
+    columns = [
+        Column("STORED"),
+        Column("ID", whole=True),
+        Column("BODY", detail=True),
+        Column("REASON"),
+    ]
+    rows = [["2026-11-22 23:20:03", "7F000001127D6E632B7A7127566A0000", "b" * 60, "r" * 8]]
+    assert folded_table(None, columns, rows, 70)[1] == [
+        "2026-11-22    7F000001127D6E632B7A7127566A0000  bbbbbbbbbbbb  rrrrrrrr",
+        "23:20:03" + " " * 40 + "b" * 12,
+        *[" " * 48 + "b" * 12] * 3,
+    ]
+    assert folded_table(None, columns, rows, 60)[1] == [
+        "2026-11-22        7F000001127D6E632B7A7127566A0000  rrrrrrrr",
+        "23:20:03",
+        "no room for BODY: widen the terminal, or pass --json",
+    ]
+    (line, *_) = folded_table(None, columns, rows, 20)[1]
+    assert line.endswith("7F000001127D6E632B7A7127566A0000")
 
 
 @attrs.frozen

@@ -17,7 +17,8 @@ from rocketmq_py import Client, Message
 from rocketmq_py.cli import main
 from rocketmq_py.cli.admin_runner import watch
 from rocketmq_py.cli.check_metrics import lag_metrics
-from rocketmq_py.cli.tables import NEXT_PREFIX, Column, OutputFormat, Table, print_result
+from rocketmq_py.cli.table_layout import Column
+from rocketmq_py.cli.tables import NEXT_PREFIX, OutputFormat, Table, print_result
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.testing import run_broker, run_cluster

@@ -10,7 +10,8 @@ import click
 from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.option_values import checked, parse_duration, parse_sizes
 from rocketmq_py.cli.options import join_option, required_topic_option
-from rocketmq_py.cli.tables import Column, OutputFormat, Table, output_option, print_result
+from rocketmq_py.cli.table_layout import Column
+from rocketmq_py.cli.tables import OutputFormat, Table, output_option, print_result
 
 if TYPE_CHECKING:
     from rocketmq_py.cli.bench_loop import Measurement

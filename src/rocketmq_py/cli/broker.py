@@ -11,8 +11,8 @@ from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.config import HIDDEN
 from rocketmq_py.cli.option_values import checked, not_empty, parse_property
 from rocketmq_py.cli.options import yes_option
+from rocketmq_py.cli.table_layout import Column
 from rocketmq_py.cli.tables import (
-    Column,
     Field,
     Listing,
     OutputFormat,

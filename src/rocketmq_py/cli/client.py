@@ -12,8 +12,8 @@ from rocketmq_py.cli.console import print_out
 from rocketmq_py.cli.group_tables import SUBSCRIPTIONS
 from rocketmq_py.cli.option_values import checked, not_empty
 from rocketmq_py.cli.options import group_option
+from rocketmq_py.cli.table_layout import Column
 from rocketmq_py.cli.tables import (
-    Column,
     Field,
     Listing,
     OutputFormat,

@@ -11,8 +11,8 @@ from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.message_tables import body_summary, full_value
 from rocketmq_py.cli.options import group_argument, since_option, until_option, yes_option
+from rocketmq_py.cli.table_layout import Column
 from rocketmq_py.cli.tables import (
-    Column,
     OutputFormat,
     Table,
     format_time,
@@ -130,7 +130,7 @@ def resend(
             for one in fresh
             if (topic := results.values.get(one.message.offset_message_id)) is not None
         ]
-        columns = [Column("DEAD LETTER"), Column("SENT TO")]
+        columns = [Column("DEAD LETTER", whole=True), Column("SENT TO")]
         names = ("message_id", "topic")
         print_result(output, [dict(zip(names, row, strict=True)) for row in rows], [Table(columns, rows)])
         return _named_failures(found, {**found.failures, **results.failures}, "{} was not sent")
@@ -175,12 +175,12 @@ def _value(letter: DeadLetter) -> dict[str, Any]:
 def _table(group: str, found: DeadLetterListing, letters: Sequence[DeadLetter] | None = None) -> Table:
     columns = [
         Column("STORED"),
-        Column("MESSAGE ID"),
+        Column("MESSAGE ID", whole=True),
         Column("ORIGINAL TOPIC"),
-        Column("OFFSET MESSAGE ID", wide=True),
+        Column("OFFSET MESSAGE ID", wide=True, whole=True),
         Column("TAGS"),
         Column("KEYS"),
-        Column("BODY"),
+        Column("BODY", detail=True),
         Column("REASON"),
         Column("RESENT"),
     ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_py.cli.admin_runner import failure_texts
+from rocketmq_py.cli.table_layout import Column
 from rocketmq_py.cli.tables import (
     MESSAGE_QUEUES,
-    Column,
     Field,
     Listing,
     Table,

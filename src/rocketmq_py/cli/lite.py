@@ -11,8 +11,8 @@ import click
 from rocketmq_py.cli.admin_runner import failure_texts, run_admin
 from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.option_values import checked, not_empty
+from rocketmq_py.cli.table_layout import Column
 from rocketmq_py.cli.tables import (
-    Column,
     Field,
     Listing,
     OutputFormat,

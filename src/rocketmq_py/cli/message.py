@@ -25,7 +25,8 @@ from rocketmq_py.cli.options import (
     topic_option,
     until_option,
 )
-from rocketmq_py.cli.tables import Column, OutputFormat, Table, output_option, print_result
+from rocketmq_py.cli.table_layout import Column
+from rocketmq_py.cli.tables import OutputFormat, Table, output_option, print_result
 from rocketmq_py.names import TRACE_TOPIC, check_topic
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_py.cli.message_formats import message_value
-from rocketmq_py.cli.tables import Column, Field, Listing, Table, format_time
+from rocketmq_py.cli.table_layout import Column
+from rocketmq_py.cli.tables import Field, Listing, Table, format_time
 
 if TYPE_CHECKING:
     from rocketmq_py.message import ReceivedMessage
@@ -86,15 +87,15 @@ def messages_table(messages: Sequence[ReceivedMessage]) -> Table:
     """Return a table with a row per message."""
     columns = [
         Column("STORED"),
-        Column("MESSAGE ID"),
-        Column("OFFSET MESSAGE ID", wide=True),
+        Column("MESSAGE ID", whole=True),
+        Column("OFFSET MESSAGE ID", wide=True, whole=True),
         Column("BROKER"),
         Column("QUEUE", right=True),
         Column("OFFSET", right=True),
         Column("TAGS"),
         Column("KEYS"),
         Column("PROPERTIES", wide=True),
-        Column("BODY"),
+        Column("BODY", detail=True),
     ]
     rows = [
         (

@@ -8,8 +8,6 @@ from __future__ import annotations
 import datetime
 import enum
 import functools
-import io
-import itertools
 import os
 import shutil
 import sys
@@ -22,6 +20,7 @@ import click
 
 from rocketmq_py.cli.console import BOLD, NORMAL, complain, escape, escape_line, is_terminal, write_parts
 from rocketmq_py.cli.option_values import checked, parse_interval
+from rocketmq_py.cli.table_layout import Column, lay_out
 
 if TYPE_CHECKING:
     from rocketmq_py.message import MessageQueue
@@ -33,7 +32,6 @@ WATCH_INTERVAL = "rocketmq_py.watch_interval"
 """Key in the meta of click's context: seconds between two runs of a command with ``--watch``."""
 NEXT_PREFIX = "rocketmq_py.next_prefix"
 """Key in the meta of click's context: parts that ``--watch`` prints once, before the next result."""
-_GAP = "  "
 _UNLIMITED_WIDTH = 10_000
 _DUMB_TERMINALS = {"dumb", "unknown"}
 
@@ -87,23 +85,6 @@ def watch_option(function: Function) -> Function:
         help="Refresh every TIME until Ctrl-C: 2 (seconds), 500ms, 1m.",
     )  # fmt: skip
     return option(function)
-
-
-@attrs.frozen
-class Column:
-    """A column of a table.
-
-    Attributes:
-        title: the title.
-        right: whether cells are aligned to the right, as numbers are.
-        wide: whether only ``--wide`` shows the column.
-        multiline: whether a terminal shows newlines in cells, instead of escaping them.
-    """
-
-    title: str
-    right: bool = False
-    wide: bool = False
-    multiline: bool = False
 
 
 @attrs.frozen
@@ -211,58 +192,6 @@ def _table_parts(table: Table, *, wide: bool) -> list[str | bytes]:
     for line in head:
         parts += [BOLD, line, NORMAL, "\n"] if bold else [line, "\n"]
     return [*parts, *[f"{line}\n" for line in body]]
-
-
-def lay_out(
-    title: str | None, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
-) -> tuple[list[str], list[str]]:
-    """Return the lines of a table's head and of its body, at most ``width`` columns wide."""
-    titles = [column.title for column in columns]
-    text = "".join(itertools.chain(titles, *rows, [title or ""]))
-    # Fast path: no rich for tables of printable ASCII that fit, saves 95 % of the CPU of 5,000 rows.
-    if text.isascii() and text.isprintable():
-        widths = [max(map(len, cells)) for cells in zip(titles, *rows, strict=True)]
-        if max(sum(widths) + len(_GAP) * len(widths), len(title or "")) <= width:
-            return plain_table(title, columns, rows, widths)
-    return folded_table(title, columns, rows, width)
-
-
-def plain_table(
-    title: str | None, columns: Sequence[Column], rows: Iterable[Sequence[str]], widths: Sequence[int]
-) -> tuple[list[str], list[str]]:
-    """Return the lines of a table of ASCII characters that fits the width."""
-    format_row = _GAP.join(
-        f"{{:{'>' if column.right else '<'}{width}}}" for column, width in zip(columns, widths, strict=True)
-    ).format
-    head = [] if title is None else [title]
-    head.append(format_row(*[column.title for column in columns]).rstrip())
-    return head, [format_row(*row).rstrip() for row in rows]
-
-
-def folded_table(
-    title: str | None, columns: Sequence[Column], rows: Iterable[Sequence[str]], width: int
-) -> tuple[list[str], list[str]]:
-    """Return the lines of a table of any characters, with cells folded to fit the width."""
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    table = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, len(_GAP), 0, 0))
-    for column in columns:
-        table.add_column(
-            column.title, justify="right" if column.right else "left", overflow="fold", no_wrap=column.right
-        )
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console = Console(file=io.StringIO(), width=width)
-    head = [] if title is None else [line.plain for line in Text(title).wrap(console, width)]
-    body: list[str] = []
-    for segments in console.render_lines(table, pad=False):
-        line = "".join(segment.text for segment in segments).rstrip()
-        # A folded title has several lines. Only titles are bold.
-        is_head = any(segment.style is not None and segment.style.bold for segment in segments)
-        (head if is_head else body).append(line)
-    return head, body
 
 
 def _cell(value: object) -> str:
