@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from rocketmq_py import Client, Message
 from rocketmq_py.admin.brokers import Brokers
 from rocketmq_py.cli import main
+from rocketmq_py.cli.tables import format_time
 from rocketmq_py.client import core_of
 from rocketmq_py.testing import run_broker
 from tests.cli.command import run_cli
@@ -293,6 +294,17 @@ def test_topics_of_a_broker_that_denies_access_have_unknown_settings(invoke: Inv
         (value,) = json.loads(invoke("topic", "list", "--json", *at).out)
     unknown = {"message_type": None, "read_queues": None, "write_queues": None}
     assert value == {"topic": "Orders", **unknown, "permissions": [], "brokers": []}
+
+
+def test_broker_describe_shows_times(invoke: Invoke, threaded_broker: str) -> None:
+    at = ("-n", threaded_broker)
+    value = json.loads(invoke("broker", "describe", "broker-a", "--json", *at).out)
+    lines = invoke("broker", "describe", "broker-a", *at).out.decode().splitlines()
+    shown = dict([line.split(maxsplit=1) for line in lines])
+    assert shown["broker"] == "broker-a"
+    assert shown["role"] == "master"
+    assert shown["started"] == shown["bootTimestamp"] == format_time(value["started_ms"])
+    assert shown["earliestMessageTimeStamp"] == "-"
 
 
 def test_a_broker_is_taken_out_of_service_and_back(invoke: Invoke, threaded_broker: str) -> None:

@@ -86,14 +86,19 @@ def describe(access: Access, output: OutputFormat, name: str) -> None:
 
     async def work(admin: Admin) -> None:
         status = await admin.brokers.describe(name)
-        rows = [
-            (key, value if value is None or isinstance(value, bool) else str(value))
-            for key, value in (*BROKERS.value(status).items(), *status.details.items())
-        ]
+        figures = [(key, _figure_cell(key, figure)) for key, figure in status.details.items()]
+        rows = [*BROKERS.fields(status), *figures]
         value = {**BROKERS.value(status), "details": dict(status.details)}
         print_result(output, value, [Table([Column("NAME"), Column("VALUE")], rows)])
 
     run_admin(access, work)
+
+
+def _figure_cell(name: str, figure: str) -> str | None:
+    """Return the text for a figure that a broker reports: a time for a time stamp, None without one."""
+    if not name.lower().endswith("timestamp") or not figure.removeprefix("-").isdecimal():
+        return figure
+    return format_time(int(figure)) if int(figure) > 0 else None
 
 
 @broker.command()

@@ -265,6 +265,7 @@ class Listing:
     """The fields of items that a command lists."""
 
     def __init__(self, *fields: Field) -> None:
+        self._fields = fields
         self._named = [(field.name, field) for field in fields if field.name is not None]
         self._shown = [field for field in fields if field.title is not None]
         self._columns = [Column(field.title or "", field.right, field.wide) for field in self._shown]
@@ -276,6 +277,13 @@ class Listing:
     def values(self, items: Iterable[Any]) -> list[dict[str, Any]]:
         """Return the JSON objects of items."""
         return [self.value(item) for item in items]
+
+    def fields(self, item: Any) -> list[tuple[str, object]]:
+        """Return the names of all fields of an item in words, and their cells, for a table of one item."""
+        return [
+            ((field.title or (field.name or "").replace("_", " ")).lower(), field.cell(item))
+            for field in self._fields
+        ]
 
     def row(self, item: Any) -> tuple[object, ...]:
         """Return the cells of an item."""
