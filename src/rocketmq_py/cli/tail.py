@@ -86,7 +86,8 @@ MAX_COMMANDS = 8
 @raw_option
 @click.option(
     "--to", "file_name", metavar="FILE", type=click.UNPROCESSED, callback=checked(compile_name),
-    help="Append messages to FILE. Its name may contain {topic}, {broker}, {queue}, {tags} and {key}.",
+    help="Append messages to FILE. Its name may contain {topic}, {broker}, {queue}, {tags} and {key}. "
+    "Missing folders are created.",
 )  # fmt: skip
 @click.option(
     "-x", "command", metavar="COMMAND", type=click.UNPROCESSED, callback=checked(not_empty),
