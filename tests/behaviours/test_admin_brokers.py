@@ -92,9 +92,12 @@ async def test_write_permission_is_wiped_and_added(
     assert described.permissions_in_route == {"broker-a": "R"}
     assert (await core_of(client).routes.refresh(topic)).write_queues == ()
     assert len((await core_of(client).routes.refresh(topic)).read_queues) == 4
+    await admin.topics.alter(topic, queues=5)  # the broker registers the topic again
+    assert (await admin.topics.describe(topic)).permissions_in_route == {"broker-a": "RW"}
+    await admin.brokers.wipe_write_permission("broker-a")
     assert (await admin.brokers.add_write_permission("broker-a"))[cluster.address] > 0
     assert (await admin.topics.describe(topic)).permissions_in_route == {"broker-a": "RW"}
-    assert len((await core_of(client).routes.refresh(topic)).write_queues) == 4
+    assert len((await core_of(client).routes.refresh(topic)).write_queues) == 5
 
 
 async def test_a_write_permission_that_cannot_be_given_back_is_refused(

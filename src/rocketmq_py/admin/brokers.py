@@ -189,7 +189,7 @@ class Brokers(Operations):
         """Stop producers from sending to a broker, before it is taken down. Consumers are not affected.
 
         The permission is removed on all name servers. The broker's own configuration does not change, and
-        producers send to it again once it restarts, or one of its topics is created or changed.
+        producers send to it again once it restarts. So they do to a topic that is created or changed on it.
         Java: ``wipeWritePerm``.
 
         Returns:

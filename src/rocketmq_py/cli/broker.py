@@ -135,8 +135,8 @@ def config(
 def wipe_write_permission(access: Access, output: OutputFormat, name: str) -> None:
     """Stop producers from sending to a broker, before it is taken down.
 
-    Consumers still read it. Name servers store the change, and lose it if the broker restarts or one of its
-    topics is created or changed.
+    Consumers still read it. Name servers store the change, and lose it if the broker restarts, and for topics
+    that are created or changed on it.
     """
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
