@@ -198,3 +198,22 @@ def test_unsent_messages_are_reported_and_do_not_delay_the_exit() -> None:
     )
     assert "closed (they may have been stored): 10 of topic 'V', " in other
     assert where in other
+
+
+AFTER_THE_END = """
+    import atexit, sys
+
+    def late():  # registered before the library's own function, so that it is called after that
+        print(consumer.statistics.handled, consumer.assignment, consumer.is_open, consumer.health())
+
+    atexit.register(late)
+
+    from rocketmq_py.blocking import PushConsumer
+
+    consumer = PushConsumer(sys.argv[1], group="g")
+"""
+
+
+def test_statistics_and_health_after_the_end_of_the_process(address: str) -> None:
+    printed = run_program(AFTER_THE_END, address)
+    assert printed.startswith("0 [] False unhealthy: the process is ending")

@@ -261,3 +261,112 @@ LOCKED = """
 
 def test_futures_in_a_child_with_locks_held_by_other_threads(address: str) -> None:
     assert run_program(LOCKED, address) == "0\n"
+
+
+EVERY_MEMBER = """
+    import asyncio, inspect, logging, os, signal, sys, traceback
+    from rocketmq_py import Message, MessageQueue, TransactionState, aio, blocking
+    from rocketmq_py.errors import ClosedError
+    from rocketmq_py.hooks import ConsumerHook, ProducerHook, RpcHook
+
+    address = sys.argv[1]
+    logging.disable()
+    NO_CALLS = {"settings", "is_open", "close", "aclose", "start"}
+    ARGUMENTS = {
+        "message": Message("T", b"x"), "messages": [Message("T", b"x")], "topic": "T", "group": "other",
+        "queue": MessageQueue("T", "broker", 0), "parent": "P", "handle": lambda message: None,
+        "check": print, "local_work": lambda *_: TransactionState.COMMIT,
+    }
+    HOOKS = {"Client": RpcHook(), "Producer": ProducerHook(), "TransactionProducer": ProducerHook()}
+
+    class Hung(BaseException):
+        pass
+
+    def hung(*_):
+        raise Hung
+
+    def open_all(api, client):
+        admin = client.admin()
+        return [
+            client, client.producer("g"), client.transaction_producer("t", check=print),
+            client.push_consumer("push"), client.lite_pull_consumer("pull"), client.pop_consumer("pop"),
+            client.lite_topic_consumer("lite", parent="P"), client.reader(), admin,
+            # Not of the same client, which can have one subscriber to lite topics.
+            api.LiteTopicPushConsumer(address, group="lite-push", parent="P"),
+        ]
+
+    def call(opened, method):
+        parameters = inspect.signature(method).parameters.values()
+        required = [one for one in parameters if one.default is one.empty and one.kind not in (2, 4)]
+        hook = HOOKS.get(type(opened).__name__, ConsumerHook())
+        values = {one.name: hook if one.name == "hook" else ARGUMENTS.get(one.name) for one in required}
+        positional = [values[one.name] for one in required if one.kind < 2]
+        return method(*positional, **{one.name: values[one.name] for one in required if one.kind == 3})
+
+    async def outcome(opened, name):
+        signal.setitimer(signal.ITIMER_REAL, 5)
+        try:
+            value = getattr(opened, name)
+            if callable(value):
+                value = call(opened, value)
+            if hasattr(value, "__aenter__"):
+                value = value.__aenter__()
+            elif hasattr(value, "__enter__"):
+                value = value.__enter__()
+            if inspect.isawaitable(value):
+                value = await value
+            return f"returned {value}"
+        except ClosedError as error:
+            return "refused" if "opened in the parent process" in str(error) else str(error)
+        except Hung:
+            return "hung"
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    async def use(objects):
+        signal.signal(signal.SIGALRM, hung)
+        for opened in objects:
+            for name in dir(opened):
+                if name.startswith("_") or name in NO_CALLS or name in vars(opened):
+                    continue
+                if name == "health":
+                    health = opened.health()
+                    found = "refused" if "opened in the parent process" in health.reasons[0] else health
+                else:
+                    found = await outcome(opened, name)
+                if found != "refused":
+                    print(type(opened), name, found)
+
+    def run_child(objects):
+        admin = objects[-2]
+        objects += [value for name, value in vars(admin).items() if not name.startswith("_")]
+        pid = os.fork()
+        if not pid:
+            try:
+                use(objects).send(None)  # without a loop, since nothing waits
+            except StopIteration:
+                sys.stdout.flush()
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+            os._exit(1)
+        assert os.waitpid(pid, 0) == (pid, 0)
+
+    async def main():
+        async with aio.Client(address) as client:
+            objects = open_all(aio, client)
+            for one in objects[1:]:
+                await one.start()
+            run_child(objects)
+            await objects[9].aclose()
+
+    with blocking.Client(address) as client:
+        run_child(open_all(blocking, client))
+    asyncio.run(main())
+"""
+
+
+def test_every_member_refuses_in_a_child(address: str) -> None:
+    assert run_program(EVERY_MEMBER, address) == ""

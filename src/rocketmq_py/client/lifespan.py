@@ -233,6 +233,11 @@ def nursery_of(lifespan: Lifespan) -> trio.Nursery:
     return lifespan._nursery
 
 
+def has_tasks(lifespan: Lifespan) -> bool:
+    """Return whether its background tasks run: from its opening until the end of its closing."""
+    return lifespan._token is not None
+
+
 def limit_closing(lifespan: Lifespan, seconds: float) -> None:
     """Let closing take ``seconds`` at most."""
     lifespan._close_timeout = min(lifespan._close_timeout, seconds)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 from rocketmq_py.client.health import ClientHealth, Health
+from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.handoff.watchdog import STUCK_SECONDS
 
@@ -45,19 +46,19 @@ def plain(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any,
 def reading(method: Callable[[Any], AnyHealth]) -> Callable[[Any], AnyHealth]:
     """Declare the method ``health``. It may be called before the object is open and after it was closed, too.
 
-    It does not wait for a trio thread that is blocked, but says so.
+    It does not wait for a trio thread that is blocked, but says so. Nor does it raise an error in a forked
+    child, or at the end of the process.
     """
 
     @functools.wraps(method)
     def call(self: Any, /) -> AnyHealth:
         thread: TrioThread = self._thread
-        thread.check_usable()
-        if not thread.watchdog.is_stuck:
-            with suppress(TimeoutError):
+        if thread.is_usable and not thread.watchdog.is_stuck:
+            with suppress(TimeoutError, ClosedError):  # ClosedError: the thread has ended meanwhile
                 found: AnyHealth = thread.call_plain(self._target.health, timeout=STUCK_SECONDS)
                 return found
         kind: type[AnyHealth] = get_type_hints(method)["return"]
-        reasons = (thread.watchdog.describe(),)
+        reasons = (thread.watchdog.describe() if thread.is_usable else str(thread.ended_error()),)
         client = {} if kind is ClientHealth else {"client": ClientHealth(reasons=reasons)}
         return kind(reasons=reasons, **client)
 

@@ -12,7 +12,7 @@ import trio
 
 from rocketmq_py.client.client import Client, Member, core_of
 from rocketmq_py.client.core import ClientCore
-from rocketmq_py.client.lifespan import Lifespan, limit_closing
+from rocketmq_py.client.lifespan import Lifespan, has_tasks, limit_closing
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.trio_thread import TrioThread, trio_thread
 from rocketmq_py.library_logger import LibraryLogger
@@ -98,8 +98,15 @@ class Hosted(Generic[Target]):
         return self._thread.call_plain(partial(function, *args, **kwargs))
 
     def _get(self, get: Callable[[], Value]) -> Value:
-        """Return an attribute of the trio object. While that is open, the trio thread calls ``get``."""
-        return self._thread.call_plain(get) if self.is_open else get()
+        """Call a function that reads the trio object: in the trio thread while that is open, else directly.
+
+        Raises ClosedError in a process that was forked since it was opened.
+        """
+        if self.is_open:
+            return self._thread.call_plain(get)
+        if has_tasks(self._target):  # the function might wait for the thread in which they run
+            self._thread.check_usable()
+        return get()
 
     def _has_undelivered(self) -> bool:
         """Whether messages have been fetched that the user has not received."""

@@ -133,7 +133,7 @@ class HostedProducer(Hosted[Producer], Generic[Queue]):
         def count() -> int:
             return self._send_queue.queued + self._target.in_flight
 
-        return self._thread.call_plain(count) if self.is_open else count()
+        return self._get(count)
 
     # In the trio thread
 
