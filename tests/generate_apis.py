@@ -75,6 +75,9 @@ BY_HAND = {
 }
 """Members that are written by hand, in base classes of both APIs, in addition to ``statistics``."""
 
+PLAIN = {"health": "reading", "stop": "stopping"}
+"""How plain methods are declared that may also be called while the object is not open."""
+
 STREAMS = ("MessageStream", "PullResultStream")
 """Classes that are public in the module of the Reader."""
 
@@ -263,7 +266,7 @@ class ApiClass:
             return f"{self._package}.base_consumers", "fetching"
         if inspect.iscoroutinefunction(method):
             return f"{self._package}.hosted", self._api.wrapper
-        return "rocketmq_py.handoff.forwarding", "reading" if name == "health" else "plain"
+        return "rocketmq_py.handoff.forwarding", PLAIN.get(name, "plain")
 
 
 def signature(parameters: list[str]) -> str:

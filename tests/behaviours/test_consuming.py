@@ -97,6 +97,37 @@ async def test_stop_before_the_run_ends_it_at_once(client: Client, topic: str, u
     assert collector.bodies == numbers(range(5))
 
 
+async def test_stop_of_a_consumer_that_closes_or_is_closed_does_nothing(
+    client: Client, topic: str, unique: str
+) -> None:
+    """As a signal handler calls it when the signal comes twice."""
+    await fill(client, topic, 1)
+    started, ended = trio.Event(), trio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        started.set()
+        await trio.sleep(1)
+        ended.set()
+
+    with trio.fail_after(PATIENCE):
+        async with (
+            trio.open_nursery() as nursery,
+            client.push_consumer(unique, consume_from="earliest") as consumer,
+        ):
+            consumer.subscribe(topic)
+            nursery.start_soon(consumer.run, handle)
+            await started.wait()
+
+            @nursery.start_soon
+            async def stop_while_it_closes() -> None:
+                while consumer.is_open:
+                    await trio.sleep(0.01)
+                consumer.stop()
+
+    consumer.stop()
+    assert ended.is_set()
+
+
 async def test_group_continues_from_its_committed_offsets(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:

@@ -271,7 +271,7 @@ EVERY_MEMBER = """
 
     address = sys.argv[1]
     logging.disable()
-    NO_CALLS = {"settings", "is_open", "close", "aclose", "start"}
+    NO_CALLS = {"settings", "is_open", "close", "aclose", "start", "stop"}
     ARGUMENTS = {
         "message": Message("T", b"x"), "messages": [Message("T", b"x")], "topic": "T", "group": "other",
         "queue": MessageQueue("T", "broker", 0), "parent": "P", "handle": lambda message: None,

@@ -21,7 +21,7 @@ from rocketmq_py.consumer.lite.settings import (
 from rocketmq_py.consumer.lite_pull.settings import LitePullConsumerOptions, LitePullConsumerSettings
 from rocketmq_py.consumer.pop.settings import PopConsumerOptions, PopConsumerSettings
 from rocketmq_py.consumer.settings import PushConsumerOptions, PushConsumerSettings
-from rocketmq_py.handoff.forwarding import plain, reading
+from rocketmq_py.handoff.forwarding import plain, reading, stopping
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.shown_settings import takes_settings
 
@@ -87,7 +87,7 @@ class PushConsumer(HandlerConsumer[consumer.PushConsumer]):
     resume: Final = plain(consumer.PushConsumer.resume)
     committed: Final = blocking(consumer.PushConsumer.committed)
     seek: Final = blocking(consumer.PushConsumer.seek)
-    stop: Final = plain(consumer.PushConsumer.stop)
+    stop: Final = stopping(consumer.PushConsumer.stop)
     subscribe: Final = plain(consumer.PushConsumer.subscribe)
     lag: Final = blocking(consumer.PushConsumer.lag)
     check_sql: Final = blocking(consumer.PushConsumer.check_sql)
@@ -304,7 +304,7 @@ class LiteTopicPushConsumer(HandlerConsumer[consumer.LiteTopicPushConsumer]):
         """The subscribed lite topics, without those that a member of an exclusive group has taken over."""
         return self._get(lambda: self._target.lite_topics)
 
-    stop: Final = plain(consumer.LiteTopicPushConsumer.stop)
+    stop: Final = stopping(consumer.LiteTopicPushConsumer.stop)
     subscribe_lite: Final = blocking(consumer.LiteTopicPushConsumer.subscribe_lite)
     unsubscribe_lite: Final = blocking(consumer.LiteTopicPushConsumer.unsubscribe_lite)
     add_hook: Final = adding_hook(consumer.LiteTopicPushConsumer.add_hook)

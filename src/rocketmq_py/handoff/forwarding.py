@@ -43,6 +43,18 @@ def plain(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any,
     return call
 
 
+def stopping(method: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Declare the method ``stop``. It does nothing for a closed object: signals may come at any time."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def call(self: Any, /) -> None:
+        with suppress(ClosedError):
+            self._call_plain(getattr(self._target, name))
+
+    return call
+
+
 def reading(method: Callable[[Any], AnyHealth]) -> Callable[[Any], AnyHealth]:
     """Declare the method ``health``. It may be called before the object is open and after it was closed, too.
 

@@ -59,11 +59,13 @@ class BasePushConsumer(Lifespan, Generic[_Session]):
         their messages are logged and delivered again. A second call of this method does not wait for them any
         longer. Handlers may call it any number of times, and the consumer still waits for them. If the
         consumer is not running, the next run ends at once, because it may be about to start in another task
-        or thread.
+        or thread. It does nothing while the consumer closes, nor afterwards.
         """
         session = self._session
         if session is None:
             self._is_stopped = True
+        elif not self.is_open:
+            pass
         elif not session.stopping.is_set():
             session.stop()
         elif running_session.get() is not session.ended:
