@@ -30,8 +30,8 @@ from rocketmq_py.errors import (
     ReplyTimeoutError,
     RocketMQError,
 )
-from rocketmq_py.handoff.callback_thread import in_trio_thread
 from rocketmq_py.producer import ProducerHook, SendContext
+from rocketmq_py.remoting.user_errors import in_trio_thread
 from rocketmq_py.selectors import SelectByHash
 from tests.blocking.conftest import BrokerThread, count, no_collection
 

@@ -8,7 +8,7 @@ import trio
 
 from rocketmq_py import Message
 from rocketmq_py.blocking.base_producers import ThreadSendQueue
-from rocketmq_py.errors import SendForbiddenError
+from rocketmq_py.errors import ClosedError, SendForbiddenError
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.producer.closing import Closing
 from rocketmq_py.producer.statistics import Counters
@@ -19,7 +19,7 @@ def test_a_sender_is_woken_only_when_its_message_fits() -> None:
     thread.start()
     route = trio.Event()
     queue = ThreadSendQueue(
-        thread, lambda _: route.wait(), Closing(Counters(), "g"), max_count=100, max_bytes=1000
+        thread, lambda _: route.wait(), Closing(Counters(), "g"), ClosedError, max_count=100, max_bytes=1000
     )
     queue.open(thread._nursery)
     message = Message("T", bytes(200))
@@ -44,7 +44,9 @@ def test_a_sender_is_woken_only_when_its_message_fits() -> None:
 def test_a_small_message_does_not_wait_for_the_space_of_a_large_one() -> None:
     thread = TrioThread()
     thread.start()
-    queue = ThreadSendQueue(thread, lambda _: None, Closing(Counters(), "g"), max_count=100, max_bytes=4000)
+    queue = ThreadSendQueue(
+        thread, lambda _: None, Closing(Counters(), "g"), ClosedError, max_count=100, max_bytes=4000
+    )
     queue.open(thread._nursery)
     first, second = [queue.send(Message("T", bytes(size)), None) for size in (500, 3200)]
     thread.call(trio.lowlevel.checkpoint)

@@ -18,18 +18,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from rocketmq_py.library_logger import LibraryLogger, RecordRoute
-
-_here = threading.local()
-
-
-def mark_trio_thread() -> None:
-    """Declare that the caller runs in a trio thread, for :func:`in_trio_thread`."""
-    _here.is_trio_thread = True
-
-
-def in_trio_thread() -> bool:
-    """Return whether the caller runs in a trio thread."""
-    return hasattr(_here, "is_trio_thread")
+from rocketmq_py.remoting.user_errors import in_trio_thread
 
 
 class CallbackThread:

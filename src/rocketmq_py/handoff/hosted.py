@@ -55,6 +55,7 @@ class Hosted(Generic[Target]):
         self._is_ending = False  # _end() was called: nothing is opened from it any more
         self._has_closed = False  # or is about to: its methods raise ClosedError
         self._ends_with_error = False
+        self._failure: BaseException | None = None  # that has ended it
         self._prepare()
 
     @property
@@ -78,12 +79,22 @@ class Hosted(Generic[Target]):
     def _check_open(self) -> None:
         """Raise ClosedError unless it is open."""
         self._thread.check_usable()
-        name = type(self).__name__
         if self._has_closed:
-            raise ClosedError(f"this {name} is closed; open a new one")
+            raise self._closed_error()
         if not self._was_opened:
+            name = type(self).__name__
             opened_by = self._opened_by or f"{name}(...)"
             raise ClosedError(f"this {name} is not open: use it inside `async with {opened_by}`")
+
+    def _closed_error(self) -> ClosedError:
+        name, failure = type(self).__name__, self._failure
+        if failure is None:
+            return ClosedError(f"this {name} is closed; open a new one")
+        error = ClosedError(
+            f"this {name} was closed by {type(failure).__name__}: {failure}; see the log, and open a new one"
+        )
+        error.__cause__ = failure
+        return error
 
     def _call(self, function: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
         """Call an async function of the trio object. Each API waits for the result in its own way."""
@@ -158,7 +169,8 @@ class Hosted(Generic[Target]):
             cancelled, other = split_cancelled(error)
             if not has_started or other is None:
                 raise
-            # User code that raises SystemExit, say, must not end the thread of all other objects.
+            # It must not end the thread of all other objects.
+            self._failure = other
             logger.error("a %s failed and was closed. Open a new one", type(self).__name__, exc_info=other)
             if cancelled is not None:
                 raise cancelled from None

@@ -110,6 +110,7 @@ class HostedProducer(Hosted[Producer], Generic[Queue]):
             self._thread,
             self._submit_to_target,
             closing_of(self._target),
+            self._closed_error,
             max_count=settings.max_in_flight if settings.linger is None else sys.maxsize,
             max_bytes=settings.max_in_flight_bytes,
         )

@@ -69,6 +69,7 @@ class SendQueue(Generic[Sent]):
         thread: the trio thread; also an attribute.
         send: passes a send to the producer. It returns a coroutine if something has to be awaited first.
         closing: records the messages that fail because the producer closes, or while it does.
+        closed_error: returns the error of messages that are added to a closed producer.
         max_count, max_bytes: bounds of the messages queued and in flight.
 
     Attributes:
@@ -81,6 +82,7 @@ class SendQueue(Generic[Sent]):
         thread: TrioThread,
         send: Callable[[Sent], Coroutine[Any, Any, object] | None],
         closing: Closing,
+        closed_error: Callable[[], ClosedError],
         *,
         max_count: int,
         max_bytes: int,
@@ -88,6 +90,7 @@ class SendQueue(Generic[Sent]):
         self.thread = thread
         self._send = send
         self._closing = closing
+        self._closed_error = closed_error
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._enough_count = max_count * 3 // 4  # senders are woken below these
@@ -127,7 +130,7 @@ class SendQueue(Generic[Sent]):
         if not self.thread.is_usable:
             self.thread.check_usable()
         if self._is_closed:
-            raise ClosedError("this producer is closed; open a new one")
+            raise self._closed_error()
 
     def has_space(self, size: int) -> bool:
         """Whether a message of this size may be added. One always may if there is no other."""

@@ -20,10 +20,11 @@ from typing import Final, Protocol, TypeVar
 import trio
 
 from rocketmq_py.errors import ClosedError, ConfigurationError
-from rocketmq_py.handoff.callback_thread import log_records, mark_trio_thread
+from rocketmq_py.handoff.callback_thread import log_records
 from rocketmq_py.handoff.calls import Call, ThreadCall
 from rocketmq_py.handoff.watchdog import Watchdog
 from rocketmq_py.library_logger import LibraryLogger
+from rocketmq_py.remoting.user_errors import mark_trio_thread
 from rocketmq_py.remoting.wire import WriteTogether
 
 logger: Final = LibraryLogger("rocketmq_py.handoff")

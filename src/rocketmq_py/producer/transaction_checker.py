@@ -21,6 +21,7 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import CheckTransactionStateRequest
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting import Connection
+from rocketmq_py.remoting.user_errors import is_failure
 
 logger: Final = LibraryLogger("rocketmq_py.producer")
 
@@ -168,15 +169,14 @@ class TransactionChecker:
     async def _state_of(self, message: ReceivedMessage) -> TransactionState:
         try:
             return await call_for_state(self._check, message)
-        except Exception as error:  # logged
-            logger.error(
-                _CHECK_FAILED,
-                self._group, message.topic, message.message_id, exc_info=users_traceback(error),
-            )  # fmt: skip
-        except BaseExceptionGroup as group:
-            raise_without_failures(
-                group, logger, _CHECK_FAILED, self._group, message.topic, message.message_id
-            )
+        except BaseException as error:
+            ids = self._group, message.topic, message.message_id
+            if is_failure(error):
+                logger.error(_CHECK_FAILED, *ids, exc_info=users_traceback(error))
+            elif isinstance(error, BaseExceptionGroup):
+                raise_without_failures(error, logger, _CHECK_FAILED, *ids)
+            else:
+                raise
         return TransactionState.UNKNOWN
 
 

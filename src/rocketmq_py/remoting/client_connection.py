@@ -24,6 +24,7 @@ from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
+from rocketmq_py.remoting.user_errors import is_failure
 from rocketmq_py.remoting.wire import DEFAULT_MAX_BUFFERED
 
 logger: Final = LibraryLogger("rocketmq_py.remoting")
@@ -65,7 +66,9 @@ class CredentialSource:
             credentials = await trio.to_thread.run_sync(
                 self._provider, abandon_on_cancel=True, limiter=self._limiter
             )
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             raise CredentialsUnavailableError(
                 f"the function that provides credentials raised {type(error).__name__}: {error}"
             ) from error

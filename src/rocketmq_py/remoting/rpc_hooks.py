@@ -12,6 +12,7 @@ from rocketmq_py.callables import check_methods
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting.user_errors import is_failure
 
 logger: Final = LibraryLogger("rocketmq_py.remoting")
 
@@ -116,7 +117,7 @@ class RpcHooks:
 async def call_hook(
     method: Callable[[Context], Awaitable[None] | None], context: Context, log: LibraryLogger, what: str
 ) -> None:
-    """Call a plain or async method of a hook, and log its exceptions.
+    """Call a plain or async method of a hook, and log its failure, see :func:`is_failure`.
 
     Args:
         method: the method.
@@ -128,5 +129,7 @@ async def call_hook(
         outcome = method(context)
         if outcome is not None:
             await outcome
-    except Exception:
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         log.exception("hook failed method=%s; the %s continues", method.__qualname__, what)

@@ -8,6 +8,7 @@ from typing import Final
 from rocketmq_py.client.user_functions import call_user_function, users_traceback
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.remoting.user_errors import is_failure
 
 logger: Final = LibraryLogger("rocketmq_py.consumer")
 
@@ -55,13 +56,15 @@ class AssignmentListener:
 async def notify_listener(
     listen: Callable[[list[MessageQueue]], object], group: str, queues: Iterable[MessageQueue]
 ) -> None:
-    """Call a method of a listener with the queues, unless there are none. Log its exceptions."""
+    """Call a method of a listener with the queues, unless there are none. Log its failures."""
     queues = sorted(queues)
     if not queues:
         return
     try:
         await call_user_function(listen, queues, abandon_on_cancel=True)
-    except Exception as error:  # logged
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         method = getattr(listen, "__name__", "unknown")
         logger.error(
             "assignment listener failed: group=%s method=%s", group, method, exc_info=users_traceback(error)

@@ -11,10 +11,10 @@ from typing import Final, TypeAlias
 
 from rocketmq_py.blocking import Producer
 from rocketmq_py.errors import ClosedError, NameServerError, NoQueueError, RocketMQError, TopicNotFoundError
-from rocketmq_py.handoff.callback_thread import in_trio_thread
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.remoting.back_off import BackOff
+from rocketmq_py.remoting.user_errors import in_trio_thread
 
 OVERHEAD = 512
 """Bytes that a record counts in addition to its text: the message object, and its properties when sent."""
