@@ -237,8 +237,8 @@ class Adapter:
             return self._caller.callback(value)
         if isinstance(value, AssignmentListener):
             return _ListenerInTrio(self._caller, value)
-        if self._is_async and isinstance(value, (ConsumerHook, ProducerHook)):
-            return _with_methods_in_trio(self._caller, value)  # the threads API awaits hooks in trio
+        if isinstance(value, (ConsumerHook, ProducerHook)):
+            return _with_methods_in_trio(self._caller.callback if self._is_async else _run_in_new_trio, value)
         return value
 
     def _adapt_result(self, result: Any) -> Any:
@@ -303,12 +303,22 @@ def _is_async(value: object) -> bool:
     return inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None))  # noqa: B004
 
 
-def _with_methods_in_trio(caller: ApiCaller, hook: Any) -> Any:
-    """Return a copy of a hook whose async methods run in trio."""
+def _with_methods_in_trio(adapt: Callable[[Callable[..., Any]], Callable[..., Any]], hook: Any) -> Any:
+    """Return a copy of a hook with its async methods adapted to an API."""
     hook = copy.copy(hook)
     for name, method in inspect.getmembers(hook, inspect.iscoroutinefunction):
-        setattr(hook, name, caller.callback(method))
+        setattr(hook, name, adapt(method))
     return hook
+
+
+def _run_in_new_trio(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a plain method for the threads API, whose trio thread cannot wait for the trio of the test."""
+
+    def call(context: object) -> None:
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            thread.submit(trio.run, method, context).result()
+
+    return call
 
 
 class _ListenerInTrio(AssignmentListener):

@@ -30,6 +30,7 @@ from rocketmq_py.errors import (
     ReplyTimeoutError,
     RocketMQError,
 )
+from rocketmq_py.hooks import ConsumerHook, RpcHook
 from rocketmq_py.producer import ProducerHook, SendContext
 from rocketmq_py.remoting.user_errors import in_trio_thread
 from rocketmq_py.selectors import SelectByHash
@@ -685,3 +686,25 @@ def test_64_threads_send_read_and_close(address: str) -> None:
     while any(now > then for now, then in zip(descriptors_and_threads(), before, strict=True)):
         assert time.monotonic() < deadline, f"{before} before, {descriptors_and_threads()} now"
         time.sleep(0.01)  # the broker in this process notices closed connections later
+
+
+def test_hooks_with_async_methods_are_refused(client: Client) -> None:
+    class Sends(ProducerHook):
+        async def after_send(self, context: SendContext) -> None: ...
+
+    class Receives(ConsumerHook):
+        async def before_consume(self, context: object) -> None: ...
+
+    class Requests(RpcHook):
+        async def after_answer(self, context: object) -> None: ...
+
+    with client.producer("g") as producer, client.push_consumer("g") as push, client.pop_consumer("h") as pop:
+        added: list[tuple[Callable[[Any], object], object, str]] = [
+            (producer.add_hook, Sends(), "after_send"),
+            (push.add_hook, Receives(), "before_consume"),
+            (pop.add_hook, Receives(), "before_consume"),
+            (client.add_rpc_hook, Requests(), "after_answer"),
+        ]
+        for add, hook, method in added:
+            with pytest.raises(ConfigurationError, match=rf"hook\.{method} must be a plain function"):
+                add(hook)

@@ -14,7 +14,7 @@ from rocketmq_py.arguments import Duration
 from rocketmq_py.blocking.hosted import Hosted, written_for
 from rocketmq_py.callables import check_methods, is_async
 from rocketmq_py.consumer import AssignmentListener, PoppedMessage
-from rocketmq_py.consumer.push.handler import Handler
+from rocketmq_py.consumer.push.handler import PlainHandler
 from rocketmq_py.consumer.push.typed_handlers import prepare_handler
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff import hosted_consumer as base
@@ -46,7 +46,7 @@ class BaseConsumer(base.BaseConsumer[Target], Hosted[Target]):
 class HandlerConsumer(base.HandlerConsumer[Target], BaseConsumer[Target]):
     """The base class of the consumers that call a handler."""
 
-    def run(self, handle: Handler) -> None:
+    def run(self, handle: PlainHandler) -> None:
         """Join the group and call ``handle`` for its messages, until :meth:`stop`.
 
         Ctrl-C, or another exception in the waiting thread, stops the run and is raised after its end. A
@@ -68,18 +68,19 @@ class HandlerConsumer(base.HandlerConsumer[Target], BaseConsumer[Target]):
             StoreError: the offset file of a broadcasting consumer cannot be read.
             SqlFilterRefusedError: a broker does not accept a subscribed SQL filter.
         """
+        prepared: Any = handle
         if callable(handle):
-            handle = prepare_handler(handle, self._any_target.settings)
+            prepared = prepare_handler(handle, self._any_target.settings)
         # Only now: a wrapper such as Deduplicate is async only after its preparation.
-        if not callable(handle) or is_async(handle):
+        if not callable(prepared) or is_async(prepared):
             raise ConfigurationError(
                 "handle must be a plain function that takes a message; async handlers need rocketmq_py.aio"
             )
         self._check_open()
         self._thread.check_may_wait()
-        self._run_until_stopped(ThreadCall(self._thread, partial(self._any_target.run, handle)))
+        self._run_until_stopped(ThreadCall(self._thread, partial(self._any_target.run, prepared)))
 
-    def start(self, handle: Handler) -> Future[None]:
+    def start(self, handle: PlainHandler) -> Future[None]:
         """Call :meth:`run` in a new thread. Returns a future that is done when the run has ended."""
         ended: Future[None] = Future()
         ended.set_running_or_notify_cancel()

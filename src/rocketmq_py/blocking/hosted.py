@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar, get_type_hints
 
+from rocketmq_py.callables import check_methods
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.handoff import hosted as base
@@ -127,10 +128,20 @@ def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Co
 
 def adding_hook(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """Return a method that adds a hook, as the method of a trio class. The trio thread calls the hook."""
-    call = plain(method)
+    add = plain(method)
+
+    @functools.wraps(method)
+    def call(self: Any, /, hook: Any) -> R:
+        check_methods(hook, "hook", get_type_hints(method)["hook"], awaited=False)
+        untyped: Any = add
+        added: R = untyped(self, hook)
+        return added
+
     text = inspect.cleandoc(method.__doc__ or "")
-    call.__doc__ = f"{text}\n\nThe trio thread calls its methods, which must not block."
-    return call
+    call.__doc__ = f"{text}\n\nThe trio thread calls its methods, which must be plain and not block."
+    typed: Any = call
+    declared: Callable[Concatenate[Any, P], R] = typed
+    return declared
 
 
 def written_for(

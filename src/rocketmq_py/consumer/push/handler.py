@@ -24,6 +24,9 @@ with another type than ReceivedMessage, the argument is the decoded body, or a l
 parameter receives the message, or the messages. Returning None acknowledges the messages. Returning a
 ConsumeResult chooses another outcome. Raising an Exception has them redelivered."""
 
+PlainHandler: TypeAlias = Callable[[Any], ConsumeResult | None] | Callable[[Any, Any], ConsumeResult | None]
+"""A message handler of the threads API: as :data:`Handler`, but not async."""
+
 
 def open_executor(handle: Handler, concurrency: int, nursery: trio.Nursery) -> HandlerExecutor:
     """Return the executor that calls a handler: in trio tasks, in threads, or the handler's own.
