@@ -307,7 +307,7 @@ async def test_a_second_task_cannot_poll() -> None:
             nursery.start_soon(consumer.poll)
             await entered.wait()
             for poll in (consumer.poll, lambda: anext(consumer)):
-                with pytest.raises(ConfigurationError, match="another task is polling this consumer"):
+                with pytest.raises(ConfigurationError, match="another task or thread is polling"):
                     await poll()
             resume.set()
         assert len(await consumer.poll()) == 32

@@ -211,11 +211,11 @@ class Assignment:
             check: called after each wait. It raises an error if no messages can come.
             yields: whether to let other tasks run first.
 
-        Raises ConfigurationError if another task is polling. When cancelled, no message is lost.
+        Raises ConfigurationError if another task or thread is polling. When cancelled, no message is lost.
         """
         if self._is_polling:
             raise ConfigurationError(
-                "another task is polling this consumer. Poll it from one task at a time, since each poll "
+                "another task or thread is polling this consumer. Only one may at a time, since each poll "
                 "acknowledges the messages of the previous one"
             )
         self._is_polling = True

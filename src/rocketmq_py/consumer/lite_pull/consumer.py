@@ -201,8 +201,8 @@ class LitePullConsumer(GroupConsumer):
                 waits without a limit (pollTimeoutMillis).
 
         Raises:
-            ConfigurationError: an argument is invalid, nothing is subscribed or assigned, or another task is
-                polling.
+            ConfigurationError: an argument is invalid, nothing is subscribed or assigned, or another task or
+                thread is polling.
             SqlFilterRefusedError: a broker refuses the SQL filter of a subscription.
             ClosedError: the consumer is not open, or it was closed while waiting.
 
