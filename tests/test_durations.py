@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ import attrs
 import pytest
 
 import rocketmq_py
-from rocketmq_py import Message, RollbackOffset, Suspend
-from rocketmq_py.arguments import check_timeout
+from rocketmq_py import Message, RollbackOffset, Suspend, TransactionState
+from rocketmq_py.arguments import check_timeout, check_wait
 from rocketmq_py.blocking import (
     Client,
     LitePullConsumer,
@@ -75,6 +75,9 @@ def test_a_negative_timedelta_is_refused_like_a_number() -> None:
     assert (check_timeout(MINUTE), check_timeout(2.0), check_timeout(None)) == (60.0, 2.0, None)
     with pytest.raises(ConfigurationError, match=r"timeout is datetime\.timedelta"):
         check_timeout(-MINUTE)
+    assert (check_wait(0), check_wait(MINUTE)) == (0, 60.0)
+    with pytest.raises(ConfigurationError, match="wait is -1; it must be 0 or more, in seconds"):
+        check_wait(-1)
     with pytest.raises(InvalidMessageError, match=r"delay is -60\.0 seconds"):
         Message("T", b"x", delay=-MINUTE)
     for result in (Suspend, RollbackOffset):
@@ -180,3 +183,29 @@ def test_true_means_the_default_tls() -> None:
     wrong: Any = 1
     with pytest.raises(ConfigurationError, match="tls must be a TLS, not int"):
         ClientSettings(tls=wrong)
+
+
+@pytest.mark.parametrize("linger", [None, 0.01])
+@pytest.mark.parametrize("timeout", [0, timedelta(0), -1])
+def test_sends_refuse_a_timeout_that_leaves_no_time(linger: float | None, timeout: float | timedelta) -> None:
+    message, check = Message("T", b"x"), lambda *_: TransactionState.UNKNOWN
+    with (
+        run_broker(topics=["T"]) as broker,
+        Client(broker.name_server_address) as client,
+        client.producer("g", linger=linger) as producer,
+        client.transaction_producer("t", check=check) as transactions,
+    ):
+        calls: list[Callable[[], object]] = [
+            lambda: producer.send(message, timeout=timeout),
+            lambda: producer.submit(message, timeout=timeout).result(),
+            lambda: producer.send_batch([message], timeout=timeout),
+            lambda: producer.request(message, timeout=timeout),
+            lambda: producer.submit_request(message, timeout=timeout).result(),
+            lambda: transactions.send_in_transaction(message, check, timeout=timeout),
+            lambda: transactions.transaction(message, timeout=timeout).__enter__(),
+        ]
+        for call in calls:
+            with pytest.raises(ConfigurationError, match=r"^timeout is .*; it must be above 0, in seconds$"):
+                call()
+        assert producer.statistics.failed == 0
+        assert not broker.messages("T")

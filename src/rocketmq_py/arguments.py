@@ -188,28 +188,34 @@ def parse_duration(text: str, *, bare_unit: str | None) -> float:
     return sum(float(number) * _SECONDS_PER_UNIT[unit] for number, unit in re.findall(_DURATION_PART, text))
 
 
-def check_timeout(timeout: Any, name: str = "timeout") -> float | None:
-    """Return None, or the seconds of a duration: 0, a positive number, ``math.inf``, or a timedelta.
+def check_duration(duration: Any, name: str) -> float:
+    """Return the seconds of a duration: 0, a positive number, ``math.inf``, or a timedelta.
 
-    None stands for the setting. 0 gives only results that need no waiting. ``math.inf`` waits without end. A
-    caller that sends the timeout to a broker has to replace it by a number.
+    A caller that sends it to a broker has to replace ``math.inf`` by a number.
     """
+    number = seconds(duration)
+    if not _is_number(number):
+        raise ConfigurationError(f"{name} is {duration!r}; it must be a number of seconds")
+    if not number >= 0:
+        raise ConfigurationError(f"{name} is {duration!r}; it must be 0 or more, in seconds")
+    return number
+
+
+def check_timeout(timeout: Any) -> float | None:
+    """Return None, or the seconds of a timeout above 0. None stands for the setting."""
     if timeout is None:
         return None
     number = seconds(timeout)
     if not _is_number(number):
-        raise ConfigurationError(f"{name} is {timeout!r}; it must be a number of seconds")
-    if not number >= 0:
-        raise ConfigurationError(f"{name} is {timeout!r}; it must be 0 or more, in seconds")
+        raise ConfigurationError(f"timeout is {timeout!r}; it must be a number of seconds")
+    if not number > 0:
+        raise ConfigurationError(f"timeout is {timeout!r}; it must be above 0, in seconds")
     return number
 
 
 def check_wait(wait: Any) -> float:
-    """Return the seconds that a call waits for messages: 0, a positive number or ``math.inf``."""
-    number = check_timeout(wait, "wait")
-    if number is None:
-        raise ConfigurationError("wait is None; it must be a number of seconds")
-    return number
+    """Return the seconds that a call waits for messages. 0 returns only those that are there already."""
+    return check_duration(wait, "wait")
 
 
 def _is_number(value: object) -> bool:

@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from rocketmq_py import Admin, Client, PushConsumer, Reader, aio, blocking
-from rocketmq_py.arguments import check_timeout
+from rocketmq_py.arguments import check_timeout, check_wait
 from rocketmq_py.client import core_of
 from rocketmq_py.client.discovery import Discovery
 from rocketmq_py.client.identity import new_client_id, outgoing_address
@@ -253,7 +253,7 @@ def test_an_invalid_address_fails_in_the_constructor() -> None:
             Client(address)
 
 
-@pytest.mark.parametrize("timeout", [None, 0, 3, 0.5, math.inf])
+@pytest.mark.parametrize("timeout", [None, 3, 0.5, math.inf])
 def test_valid_timeouts(timeout: float | None) -> None:
     check_timeout(timeout)
 
@@ -261,15 +261,34 @@ def test_valid_timeouts(timeout: float | None) -> None:
 @pytest.mark.parametrize(
     ("timeout", "text"),
     [
-        (-1, "wait is -1; it must be 0 or more, in seconds"),
-        (math.nan, "wait is nan; it must be 0 or more, in seconds"),
-        ("5", "wait is '5'; it must be a number of seconds"),
-        (True, "wait is True; it must be a number of seconds"),
+        (0, "timeout is 0; it must be above 0, in seconds"),
+        (math.nan, "timeout is nan; it must be above 0, in seconds"),
+        ("5", "timeout is '5'; it must be a number of seconds"),
     ],
 )
 def test_an_invalid_timeout_is_named(timeout: object, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
-        check_timeout(timeout, "wait")
+        check_timeout(timeout)
+
+
+@pytest.mark.parametrize("wait", [0, 3, 0.5, math.inf])
+def test_valid_waits(wait: float) -> None:
+    assert check_wait(wait) == wait
+
+
+@pytest.mark.parametrize(
+    ("wait", "text"),
+    [
+        (-1, "wait is -1; it must be 0 or more, in seconds"),
+        (math.nan, "wait is nan; it must be 0 or more, in seconds"),
+        ("5", "wait is '5'; it must be a number of seconds"),
+        (True, "wait is True; it must be a number of seconds"),
+        (None, "wait is None; it must be a number of seconds"),
+    ],
+)
+def test_an_invalid_wait_is_named(wait: object, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        check_wait(wait)
 
 
 def test_objects_show_their_settings() -> None:

@@ -136,7 +136,7 @@ class Producer(RequestingProducer):
             timeout: seconds for all attempts together, after the wait. None for the setting ``send_timeout``.
 
         Raises:
-            ConfigurationError: ``timeout`` is not a number of seconds, or a selector does not accept its
+            ConfigurationError: ``timeout`` is not a number above 0, or a selector does not accept its
                 arguments.
             InvalidMessageError, SendForbiddenError, ClosedError: as :meth:`send`.
             RocketMQError: with ``delay_relay``, the brokers of a timed message could not be asked for their

@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from rocketmq_py.arguments import Duration, check_integer, check_timeout
+from rocketmq_py.arguments import Duration, check_duration, check_integer
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.group.base_consumer import BaseConsumer
@@ -394,8 +394,8 @@ def check_invisible(invisible: Duration) -> float:
 
 def check_seconds(name: str, duration: Duration | None) -> float:
     """Return a finite, non-negative number of seconds. Raise ConfigurationError for others."""
-    number = check_timeout(duration, name)
-    if number is None or number == math.inf:
+    number = check_duration(duration, name)
+    if number == math.inf:
         raise ConfigurationError(f"{name} is {number!r}; it must be a number of seconds")
     return number
 
