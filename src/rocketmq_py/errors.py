@@ -264,8 +264,8 @@ class BodyDecodeError(RocketMQError, ValueError):
 class StoreError(RocketMQError):
     """State on a disk cannot be read or written. The text names it, and the cause.
 
-    The state is the store of a relay, the file with the offsets of a broadcasting consumer, or the checkpoint
-    of a Spark stream. A relay reads the messages again that it could not store.
+    The state is the store of a relay or of deduplication, the file with the offsets of a broadcasting
+    consumer, or the checkpoint of a Spark stream. A relay reads the messages again that it could not store.
     """
 
 

@@ -23,7 +23,7 @@ from rocketmq_py.deduplication import (
     sqlite_store,
 )
 from rocketmq_py.deduplication.handler import Claims, current_claims
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.errors import ConfigurationError, StoreError
 
 SHORT = 0.001
 """Seconds of a claim that has expired as soon as another one is tried."""
@@ -436,3 +436,19 @@ def test_redis_cluster_without_transactions_is_refused(monkeypatch: pytest.Monke
         ConfigurationError, match=r"a RedisCluster needs redis-py 6\.1: pip install 'redis>=6\.1'"
     ):
         RedisStore(cluster)
+
+
+def test_a_database_that_cannot_be_opened(tmp_path: Path) -> None:
+    other = tmp_path / "no database"
+    other.write_text("not of SQLite" * 100)
+    for path, cause in (
+        (tmp_path / "missing" / "d.sqlite", "unable to open database file"),
+        (other, "file is not a database"),
+    ):
+        with pytest.raises(StoreError) as caught:
+            SQLiteStore(path)
+        assert str(caught.value) == (
+            f"cannot open the SQLite database {path}: {cause}. Its directory must exist and be writable, and "
+            "the file must be missing, or an SQLite database"
+        )
+        assert isinstance(caught.value.__cause__, sqlite3.Error)

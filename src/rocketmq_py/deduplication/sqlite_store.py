@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from rocketmq_py.arguments import Duration, check_above_zero, seconds
 from rocketmq_py.deduplication.handler import ClaimLostError, ClaimState, current_claims
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.errors import ConfigurationError, StoreError
 
 _PURGE_EVERY = 1000
 """Claims between removals of expired rows."""
@@ -45,7 +45,7 @@ class SQLiteStore:
 
     Raises:
         ConfigurationError: ``timeout`` is not above 0.
-        sqlite3.Error: the database cannot be opened.
+        StoreError: the database cannot be opened.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: Duration = 30.0) -> None:
@@ -158,11 +158,21 @@ class SQLiteStore:
         return self._connection
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path, timeout=self._timeout, isolation_level=None, check_same_thread=False
-        )
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.executescript(_SCHEMA)
+        try:
+            connection = sqlite3.connect(
+                self.path, timeout=self._timeout, isolation_level=None, check_same_thread=False
+            )
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.executescript(_SCHEMA)
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise StoreError(
+                f"cannot open the SQLite database {self.path}: {error}. Its directory must exist and be "
+                "writable, and the file must be missing, or an SQLite database"
+            ) from error
         return connection
 
     def _purge(self, connection: sqlite3.Connection, now: float) -> None:
