@@ -15,6 +15,7 @@ from rocketmq_py import Message, MessageQueue, aio, blocking
 from rocketmq_py.handoff import watchdog
 from rocketmq_py.handoff.callback_thread import log_records
 from rocketmq_py.handoff.trio_thread import trio_thread
+from rocketmq_py.producer import ProducerHook, SendContext
 from tests.blocking.conftest import BrokerThread
 
 PATIENCE = 60
@@ -47,7 +48,7 @@ class Blocking:
     def __call__(self, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
         self.has_begun.set()
         self.may_end.wait(PATIENCE)
-        return queues[0]
+        return queues[0] if queues else MessageQueue("T", "broker-a", 0)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -97,6 +98,25 @@ def test_a_blocked_thread_is_reported_once_with_its_stack_by_the_caller_that_wai
     assert "Selectors, hooks and finalizers must not block. It stands here:" in line
     assert "in __call__\n    self.may_end.wait(PATIENCE)" in line
     assert any("runs again after=" in record.getMessage() for record in caplog.records)
+
+
+def test_a_hook_that_blocks_is_named(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    selector = Blocking()
+
+    class Hook(ProducerHook):
+        def before_send(self, context: SendContext) -> None:
+            selector([], context.messages[0])
+
+    with blocking.Producer(address, group="p") as producer:
+        producer.add_hook(Hook())
+        sending = threading.Thread(target=producer.send, args=(Message("T", b"x"),))
+        sending.start()
+        assert selector.has_begun.wait(PATIENCE)
+        until_warned(caplog)
+        [reason] = producer.health().reasons
+        selector.may_end.set()
+        sending.join(PATIENCE)
+    assert "it is blocked in test_a_hook_that_blocks_is_named.<locals>.Hook.before_send (" in reason
 
 
 def test_a_loop_reports_a_blocked_thread_while_something_is_open_on_it(

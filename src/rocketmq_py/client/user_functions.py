@@ -14,8 +14,8 @@ from rocketmq_py.callables import is_async
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
 
-_LIBRARY = frozenset({"rocketmq_py", "trio", "outcome", "asyncio", "concurrent"})
-"""Packages whose frames come before the user's in a traceback."""
+_LIBRARY = frozenset({"rocketmq_py", "trio", "outcome"}) | sys.stdlib_module_names
+"""Packages whose frames come before the user's in a traceback. ``contextlib`` and others call functions."""
 
 
 def users_traceback(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:

@@ -71,7 +71,7 @@ class Watchdog:
         where = ""
         frame = self._frame()
         while frame is not None:  # from the innermost: the outermost one of the user stays
-            if not (is_of_library(frame) or frame.f_globals.get("__name__") == "threading"):
+            if not is_of_library(frame):
                 code = frame.f_code
                 where = f" in {code.co_qualname} ({code.co_filename}:{frame.f_lineno})"
             frame = frame.f_back
