@@ -188,7 +188,7 @@ def test_stamp_replaces_the_stamp_of_the_message_read() -> None:
         ({"body": [b"x", b"y"], "properties": [None, [("a", "")]]}, "): property 'a': neither"),
         ({"body": [b"x", b"y"], "properties": [None, [("a", None)]]}, "): property 'a' is null"),
         ({"body": [b"x", b"y"], "delayLevel": [1, 19]}, "): delayLevel is 19; 0 to 18 are allowed"),
-        ({"body": [b"x", b"y"], "deliverAt": [1, -1]}, "): deliverAt is -1; it must be"),
+        ({"body": [b"x", b"y"], "deliverAt": [None, -1]}, "): deliverAt is -1; it must be"),
         ({"body": [b"x", b"y"], "delay": [1, -1]}, "): delay is -1e-06 seconds; it must be 0 or more"),
         ({"body": [b"x", b"y"], "priority": [1, -1]}, "): priority is -1; it must be 0 or more"),
         ({"body": [b"x", b"y"], "priority": [1, 1], "delayLevel": [None, 1]}, "): a message with a priority"),
