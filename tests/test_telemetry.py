@@ -108,7 +108,7 @@ async def test_a_failed_send_is_an_error(spans: Spans) -> None:
         ({"sharding_key": "k"}, "fifo"),
         ({"properties": {SHARDING_KEY: "k"}}, "fifo"),
         ({"delay_level": 3}, "delay"),
-        ({"deliver_at_ms": 1}, "delay"),
+        ({"deliver_at_ms": 2**40}, "delay"),
         ({"sharding_key": "k", "delay_level": 3}, "delay"),
     ],
 )

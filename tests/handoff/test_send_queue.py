@@ -79,7 +79,14 @@ def test_sends_that_are_refused_one_after_the_other_let_other_tasks_run() -> Non
         ticks_seen.append(len(ticks))
         raise SendForbiddenError("no")
 
-    queue = ThreadSendQueue(thread, refuse, Closing(Counters(), "g"), max_count=100, max_bytes=10_000)
+    queue = ThreadSendQueue(
+        thread,
+        refuse,
+        Closing(Counters(), "g"),
+        lambda: ClosedError("closed"),
+        max_count=100,
+        max_bytes=10_000,
+    )
     queue.open(thread._nursery)
     thread.call_plain(partial(thread._nursery.start_soon, tick))
     futures = [queue.send(Message("T", b"x"), None) for _ in range(20)]

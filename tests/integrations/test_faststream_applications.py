@@ -381,7 +381,7 @@ async def test_a_second_task_that_calls_get_one_gets_an_error_that_says_so(serve
         assert isinstance(message, RocketMQMessage)
         assert await message.decode() == "hello"
         assert isinstance(error, ConfigurationError)
-        assert "from one task at a time" in str(error)
+        assert "Only one may at a time" in str(error)
 
 
 @asyncio_test
