@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from rocketmq_py import Admin, Client, Message, Position, ReceivedMessage
-from rocketmq_py.admin import SomeBrokersFailedError
+from rocketmq_py import Admin, Client, Message, MessageQueue, Position, ReceivedMessage
+from rocketmq_py.admin import GroupNotFoundError, SomeBrokersFailedError
 from rocketmq_py.client import core_of
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import BrokerBusyError, TopicNotFoundError, UnsupportedByBrokerError
+from rocketmq_py.errors import BrokerBusyError, NoQueueError, TopicNotFoundError, UnsupportedByBrokerError
 from rocketmq_py.protocol.headers import DeleteTopicInNameServerRequest
 from rocketmq_py.testing import World, simulate
 
@@ -102,6 +102,57 @@ def test_a_single_failure_is_raised_if_nothing_was_reset() -> None:
     run_with_group(work)
 
 
+@pytest.mark.parametrize("topic", ["Orders", None])
+def test_queues_that_do_not_exist_are_refused_before_any_reset(topic: str | None) -> None:
+    async def work(admin: Admin, world: World) -> None:
+        places = [("broker-a", 0), ("broker-a", 77), ("broker-z", 0)]
+        offsets = {MessageQueue("Orders", name, number): 1 for name, number in places}
+        text = "does not have Orders/broker-a/77, Orders/broker-z/0; its queues: broker-a/0, broker-b/0"
+        for dry_run in (False, True):
+            with pytest.raises(NoQueueError, match=text):
+                await admin.offsets.reset(GROUP, topic, offsets, dry_run=dry_run)
+        assert reset_queues(world) == set()
+
+    run_with_group(work)
+
+
+def test_a_queue_of_another_topic_is_refused() -> None:
+    async def work(admin: Admin, _: World) -> None:
+        with pytest.raises(NoQueueError, match="topic 'Orders' does not have Alone/broker-b/0"):
+            await admin.offsets.reset(GROUP, "Orders", {MessageQueue("Alone", "broker-b", 0): 1})
+
+    run_with_group(work)
+
+
+def test_queues_select_their_topics() -> None:
+    async def work(admin: Admin, world: World) -> None:
+        await admin.offsets.reset(GROUP, None, {MessageQueue("Alone", "broker-b", 0): 1})
+        assert reset_queues(world) == {("Alone", "broker-b")}
+
+    run_with_group(work)
+
+
+def test_a_dry_run_fails_as_the_reset_of_a_group_that_does_not_exist() -> None:
+    async def work(admin: Admin, _: World) -> None:
+        for dry_run in (False, True):
+            with pytest.raises(SomeBrokersFailedError, match="group 'nope' does not exist") as caught:
+                await admin.offsets.reset("nope", "Orders", "latest", dry_run=dry_run)
+            with pytest.raises(SomeBrokersFailedError, match="group 'nope' does not exist"):
+                await admin.offsets.clone(GROUP, "nope", dry_run=dry_run)
+            assert {type(error) for error in caught.value.failures.values()} == {GroupNotFoundError}
+
+    run_with_group(work)
+
+
+def test_a_dry_run_needs_no_permission_to_list_groups() -> None:
+    async def work(admin: Admin, world: World) -> None:
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        world.fail(code, code=ResponseCode.NO_PERMISSION, remark=DENIED)
+        assert len(await admin.offsets.reset(GROUP, "Orders", "latest", dry_run=True)) == 2
+
+    run_with_group(work)
+
+
 DENIED = "User:alice has no permission to access Cluster:DefaultCluster from 10.0.0.1, no matched policies."
 
 
@@ -150,8 +201,9 @@ def test_members_consume_again_after_a_reset_to_earliest_on_a_broker_that_notifi
             await trio.sleep(60)
             assert handled == 6
             text = "its setting useServerSideResetOffset is false. Stop the members, or reset to earliest"
-            with pytest.raises(UnsupportedByBrokerError, match=text):
-                await admin.offsets.reset(GROUP, "Orders", Position.offset(1))
+            for dry_run in (False, True):
+                with pytest.raises(UnsupportedByBrokerError, match=text):
+                    await admin.offsets.reset(GROUP, "Orders", Position.offset(1), dry_run=dry_run)
             nursery.cancel_scope.cancel()
 
     run_with_notifying_broker(work)
@@ -160,6 +212,7 @@ def test_members_consume_again_after_a_reset_to_earliest_on_a_broker_that_notifi
 def test_a_group_without_members_is_reset_on_a_broker_that_notifies_them() -> None:
     async def work(_: Client, admin: Admin) -> None:
         await admin.groups.create(GROUP)
+        assert len(await admin.offsets.reset(GROUP, "Orders", Position.offset(1), dry_run=True)) == 1
         await admin.offsets.reset(GROUP, "Orders", Position.offset(1))
         (topic,) = (await admin.groups.describe(GROUP)).topics
         assert [queue.committed for queue in topic.queues] == [1]

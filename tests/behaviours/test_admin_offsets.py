@@ -13,7 +13,7 @@ from rocketmq_py.admin import GroupNotFoundError
 from rocketmq_py.client import core_of
 from rocketmq_py.client.features import OFFSET_RESETS
 from rocketmq_py.codes import version_ordinal
-from rocketmq_py.errors import TopicNotFoundError, UnsupportedByBrokerError
+from rocketmq_py.errors import NoQueueError, TopicNotFoundError, UnsupportedByBrokerError
 from rocketmq_py.protocol.bodies import MASTER_ID
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import read_all, until_readable
@@ -80,9 +80,10 @@ async def test_reset_of_a_group_without_members(client: Client, admin: Admin, fu
     assert await offsets(admin, group, full) == [0] * 4
     await admin.offsets.reset(group, full, "earliest")
     assert await offsets(admin, group, full) == [0] * 4
-    moves = await admin.offsets.reset(
-        group, full, {MessageQueue(full, "broker-a", 2): 7, MessageQueue(full, "x", 0): 1}
-    )
+    third = MessageQueue(full, "broker-a", 2)
+    with pytest.raises(NoQueueError, match=f"does not have {full}/x/0; its queues: broker-a/0 to 3"):
+        await admin.offsets.reset(group, full, {third: 7, MessageQueue(full, "x", 0): 1})
+    moves = await admin.offsets.reset(group, full, {third: 7})
     assert [(move.queue.queue_id, move.after) for move in moves] == [(2, 7)]
     assert await offsets(admin, group, full) == [0, 0, 7, 0]
     assert (await admin.groups.describe(group)).lag == 33
@@ -241,5 +242,6 @@ async def test_unknown_topics_and_groups_raise_errors(
     with pytest.raises(GroupNotFoundError, match=group):
         await admin.offsets.clone(group, group)
     if cluster.has(OFFSET_RESETS):  # others accept offsets of any group
-        with pytest.raises(GroupNotFoundError, match=group):
-            await admin.offsets.reset(group, full, "latest")
+        for dry_run in (False, True):
+            with pytest.raises(GroupNotFoundError, match=group):
+                await admin.offsets.reset(group, full, "latest", dry_run=dry_run)

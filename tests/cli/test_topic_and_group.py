@@ -103,6 +103,11 @@ async def test_group_describe_and_reset(address: str) -> None:
     described = await run_json(address, "group", "describe", "billing")
     assert isinstance(described, dict)
     assert described["lag"] == 8
+    unknown = line.replace(b"2", b"77", 1)
+    refused = await run_cli(*reset, "--file", "-", "--yes", "-n", address, stdin=line + unknown)
+    assert (refused.code, refused.out) == (1, b"")
+    text = "topic 'Orders' does not have Orders/broker-a/77; its queues: broker-a/0 to 3"
+    assert refused.err == f"rocketmq-py: {text}\n"
 
 
 async def test_a_group_may_have_any_number_of_retries_that_admin_allows(address: str) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
 import attrs
 
 from rocketmq_py.admin.errors import GroupNotFoundError
+from rocketmq_py.admin.existing_queues import require_queues
 from rocketmq_py.admin.fan_out import PartialResults, query_each, require_all
-from rocketmq_py.admin.group_state import committed_offset, consume_stats, group_connections
+from rocketmq_py.admin.group_state import committed_offset, consume_stats, group_configs, group_connections
 from rocketmq_py.admin.operations import (
     Operations,
     any_address,
@@ -94,17 +95,20 @@ class Offsets(Operations):
 
         Args:
             group: the group.
-            topic: the topic. None for all topics that the group has offsets in.
+            topic: the topic. None for all topics that the group has offsets in, or those of the queues in
+                ``to``.
             to: any Position, ``"earliest"`` or ``"latest"``, which skips the backlog. Or an offset for each
                 queue: other queues do not change. An offset outside of a queue's range becomes the nearest
                 one in it. For a time, 4.x brokers may choose the message before.
-            dry_run: whether to only return the changes without making them.
+            dry_run: whether to only return the changes without making them. It raises the errors of a reset,
+                too.
 
         Returns:
             The change of each queue, sorted by topic, broker and id.
 
         Raises:
             TopicNotFoundError: the topic does not exist.
+            NoQueueError: the topic does not have one of the queues in ``to``. Nothing was reset.
             GroupNotFoundError: a broker with useServerSideResetOffset does not know the group: create it
                 first. Or ``topic`` is None and the group has no offsets.
             UnsupportedByBrokerError: a broker without useServerSideResetOffset does not support this reset
@@ -128,7 +132,10 @@ class Offsets(Operations):
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
         planned = await query_each(sorted(brokers), lambda name: self._plan(group, topic, to, brokers[name]))
         if dry_run:
-            return planned
+            checked = await query_each(
+                planned.values, lambda name: self._check(group, to, brokers[name], planned.values[name])
+            )
+            return PartialResults(checked.values, {**planned.failures, **checked.failures})
         applied = await query_each(
             planned.values, lambda name: self._apply(group, topic, to, brokers[name], planned.values[name])
         )
@@ -145,7 +152,8 @@ class Offsets(Operations):
             source: the group whose offsets are read.
             target: the group whose offsets are set.
             topic: the topic. None for all topics that the source has offsets in.
-            dry_run: whether to only return the changes without making them.
+            dry_run: whether to only return the changes without making them. It raises the errors of a reset,
+                too.
         """
         check_group(source, "source")
         check_group(target, "target")
@@ -191,17 +199,16 @@ class Offsets(Operations):
         check_group(group)
         optional(check_topic, topic, "topic")
         check_flag(dry_run, "dry_run")
+        if isinstance(to, Mapping):
+            await self._require_queues(to, topic)
         if topic is not None:
             action = f"resetting group {group!r} on topic {topic!r}"
             if dry_run:
                 action = f"reading the offsets of group {group!r} in topic {topic!r}"
             return _merged_resets(require_all(await self._reset(group, topic, to, dry_run=dry_run), action))
-        results = await self._query_topics(source)
-        if not results.values:
-            require_all(results, f"looking for the topics of group {source!r}")
+        names, failures = await self._topics_to_reset(source, to)
         resets: dict[str, list[OffsetReset]] = {}
-        failures = dict(results.failures)
-        for name in self._merged_topics(source, results):
+        for name in names:
             try:
                 of_topic = await self._reset(group, name, to, dry_run=dry_run)
             except RocketMQError as error:
@@ -212,6 +219,27 @@ class Offsets(Operations):
                 resets.setdefault(broker_name, []).extend(of_broker)
         succeeded = {name: tuple(some) for name, some in sorted(resets.items()) if name not in failures}
         return _merged_resets(require_all(PartialResults(succeeded, failures), f"resetting group {group!r}"))
+
+    async def _topics_to_reset(
+        self, source: str, to: _Target
+    ) -> tuple[Sequence[str], dict[str, RocketMQError]]:
+        """Return the topics of the queues in ``to``, or else those that a group has offsets in.
+
+        Also return the errors of brokers that failed. Raises the error if all of them failed.
+        """
+        if isinstance(to, Mapping):
+            return sorted({queue.topic for queue in to}), {}
+        results = await self._query_topics(source)
+        if not results.values:
+            require_all(results, f"looking for the topics of group {source!r}")
+        return self._merged_topics(source, results), dict(results.failures)
+
+    async def _require_queues(self, queues: Iterable[MessageQueue], topic: str | None) -> None:
+        """Raise NoQueueError if a queue does not exist, or is not one of ``topic``."""
+        topics = sorted({queue.topic for queue in queues}) if topic is None else [topic]
+        for name in topics:
+            route = await self._client.name_servers.find_route(name)
+            require_queues(name, route, [queue for queue in queues if topic or queue.topic == name])
 
     async def _plan(self, group: str, topic: str, to: _Target, broker: BrokerData) -> tuple[OffsetReset, ...]:
         """Return the resets to make on one broker."""
@@ -274,6 +302,25 @@ class Offsets(Operations):
             await call_broker(client, address, header)
         else:
             raise await self._unsupported(group, address)
+        return plan
+
+    async def _check(
+        self, group: str, to: _Target, broker: BrokerData, plan: tuple[OffsetReset, ...]
+    ) -> tuple[OffsetReset, ...]:
+        """Return the plan of one broker. Raises the error with which :meth:`_apply` would refuse it."""
+        if not plan:
+            return plan
+        client, address = self._client, any_address(broker)
+        if not await self._resets_by_itself(address):
+            if _timestamp_ms(to) is None and await group_connections(client, address, group) is not None:
+                raise await self._unsupported(group, address)
+            return plan
+        try:
+            configs = await group_configs(client, address)
+        except (AccessDeniedError, UnsupportedByBrokerError):
+            return plan  # the reset itself may be allowed
+        if client.namespace.find_group(group, configs) is None:
+            raise GroupNotFoundError(group, address, client.namespace.name)
         return plan
 
     async def _unsupported(self, group: str, address: str) -> UnsupportedByBrokerError:
