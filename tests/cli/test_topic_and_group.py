@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ from rocketmq_py.client import core_of
 from rocketmq_py.testing import run_broker
 from tests.cli.command import run_cli
 from tests.cli.conftest import Invoke, StartCli, StartMember
+
+CTRL_C = b"\x03"
+CTRL_D = b"\x04"
 
 
 async def run_json(address: str, *arguments: str) -> object:
@@ -208,23 +212,37 @@ def test_usage_errors(arguments: list[str], error: str) -> None:
     assert error in line
 
 
+async def answered(start_cli: StartCli, answer: bytes, *arguments: str) -> tuple[int, bytes, bytes]:
+    """Run a command that asks on a terminal. Return its exit code, stdout and stderr."""
+    terminal, other_end = pty.openpty()
+    process = await start_cli(*arguments, instead={0: other_end})
+    os.close(other_end)
+    async with trio.lowlevel.FdStream(terminal) as keyboard:
+        asked = b""
+        while b"[y/N]:" not in asked:
+            asked += await process.stderr.receive_some()
+        if answer == CTRL_C:
+            process.send_signal(signal.SIGINT)
+        else:
+            await keyboard.send_all(answer)
+        code = await process.wait()
+    asked += b"".join([part async for part in process.stderr])
+    return code, b"".join([part async for part in process.stdout]), asked
+
+
 async def test_delete_asks_for_confirmation_on_a_terminal(address: str, start_cli: StartCli) -> None:
     await run_json(address, "topic", "create", "Orders", "--queues", "1")
+    question = b"Delete topic Orders and all its messages? [y/N]: "
+    cancelled = b"rocketmq-py: cancelled; nothing was changed\n"
     for answer, code, said in (
-        (b"\n", 1, b"rocketmq-py: cancelled; nothing was changed"),
-        (b"n\n", 1, b"rocketmq-py: cancelled; nothing was changed"),
+        (b"\n", 1, cancelled),
+        (b"n\n", 1, cancelled),
+        (CTRL_D, 1, b"\n" + cancelled),
+        (CTRL_C, 130, b"\n"),
         (b"y\n", 0, b""),
     ):
-        terminal, other_end = pty.openpty()
-        process = await start_cli("topic", "delete", "Orders", "-n", address, instead={0: other_end})
-        os.close(other_end)
-        async with trio.lowlevel.FdStream(terminal) as keyboard:
-            await keyboard.send_all(answer)
-            assert await process.wait() == code
-        asked = b"".join([part async for part in process.stderr])
-        assert b"Delete topic Orders and all its messages? [y/N]:" in asked
-        assert said in asked
-        done = b"".join([part async for part in process.stdout])
+        ended, done, asked = await answered(start_cli, answer, "topic", "delete", "Orders", "-n", address)
+        assert (ended, asked) == (code, question + said), answer
         assert done == (b"" if code else b"topic Orders: deleted on broker-a\n")
 
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rocketmq_py.cli.admin_runner import confirm, run_admin
+from rocketmq_py.cli.admin_runner import run_admin
 from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.console import is_terminal
 from rocketmq_py.cli.option_values import checked, not_empty, read_secret
 from rocketmq_py.cli.options import if_not_exists_option, yes_option
+from rocketmq_py.cli.prompts import ask_for_secret, confirm
 from rocketmq_py.cli.tables import (
     Field,
     Listing,
@@ -200,8 +201,8 @@ def create(
     if password is None:
         if not is_terminal(sys.stdin):
             raise click.UsageError("give --password, since standard input is not a terminal")
-        password = click.prompt("Secret key", hide_input=True, confirmation_prompt=True, err=True)
-    secret = str(password)
+        password = ask_for_secret("Secret key", confirmation_prompt=True)
+    secret = password
 
     async def work(admin: Admin) -> None:
         created = await admin.access.create_user(name, secret, is_super=is_super, if_not_exists=if_not_exists)

@@ -1,4 +1,4 @@
-"""Runs commands that use ``Admin``: partial failures, ``--watch``, and confirmations."""
+"""Runs commands that use ``Admin``: partial failures and ``--watch``."""
 
 from __future__ import annotations
 
@@ -97,17 +97,3 @@ def print_not_offered(parts: Mapping[str, UnsupportedByBrokerError]) -> None:
     """Print a line on standard error for each part of a result that a service does not offer."""
     for part, error in parts.items():
         complain(f"not shown: {part}. {error}. The console of a managed service shows more")
-
-
-def confirm(action: str, *, yes: bool) -> None:
-    """Ask for confirmation of a change that cannot be undone, unless ``yes``.
-
-    Exits with code 1 if the user declines. Raises click.UsageError if standard input is not a terminal.
-    """
-    if yes:
-        return
-    if not is_terminal(sys.stdin):
-        raise click.UsageError(f"{action}: confirm with --yes, since standard input is not a terminal")
-    if not click.confirm(f"{action}?", err=True):
-        complain("cancelled; nothing was changed")
-        sys.exit(1)

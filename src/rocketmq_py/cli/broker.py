@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rocketmq_py.cli.admin_runner import confirm, partial_result, run_admin
+from rocketmq_py.cli.admin_runner import partial_result, run_admin
 from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.config import HIDDEN
 from rocketmq_py.cli.option_values import checked, not_empty, parse_property
 from rocketmq_py.cli.options import yes_option
+from rocketmq_py.cli.prompts import confirm
 from rocketmq_py.cli.table_layout import Column
 from rocketmq_py.cli.tables import (
     Field,

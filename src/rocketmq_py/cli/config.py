@@ -17,6 +17,7 @@ from rocketmq_py.cli.clusters import (
 from rocketmq_py.cli.console import print_out
 from rocketmq_py.cli.lazy_group import UTF8_TEXT
 from rocketmq_py.cli.option_values import check_addresses, checked, parse_property
+from rocketmq_py.cli.prompts import ask_for_secret
 
 HIDDEN = "(not shown)"
 
@@ -98,7 +99,7 @@ def _parse_value(key: str, text: str) -> str | bool | None:
     if not text:
         return None
     if key in SECRET_SETTINGS and text == "-":
-        return str(click.prompt(key, hide_input=True, err=True, type=UTF8_TEXT))
+        return ask_for_secret(key, type=UTF8_TEXT)
     if key in FLAG_SETTINGS:
         return text == "true"
     # Commands may run in any folder.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from rocketmq_py.cli.admin_runner import confirm, partial_result, print_not_offered, run_admin
+from rocketmq_py.cli.admin_runner import partial_result, print_not_offered, run_admin
 from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.completion import complete_groups
 from rocketmq_py.cli.console import complain
@@ -24,6 +24,7 @@ from rocketmq_py.cli.options import (
     topic_option,
     yes_option,
 )
+from rocketmq_py.cli.prompts import confirm
 from rocketmq_py.cli.tables import (
     Field,
     Listing,

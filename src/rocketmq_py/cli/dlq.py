@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rocketmq_py.cli.admin_runner import confirm, run_admin
+from rocketmq_py.cli.admin_runner import run_admin
 from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.message_tables import body_summary, full_value
 from rocketmq_py.cli.options import group_argument, since_option, until_option, yes_option
+from rocketmq_py.cli.prompts import confirm
 from rocketmq_py.cli.table_layout import Column
 from rocketmq_py.cli.tables import (
     OutputFormat,

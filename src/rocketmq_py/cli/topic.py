@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from rocketmq_py.cli.admin_runner import (
-    confirm,
     failure_texts,
     partial_result,
     print_not_offered,
@@ -24,6 +23,7 @@ from rocketmq_py.cli.options import (
     topic_argument,
     yes_option,
 )
+from rocketmq_py.cli.prompts import confirm
 from rocketmq_py.cli.tables import (
     MESSAGE_QUEUES,
     Field,
