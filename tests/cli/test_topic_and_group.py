@@ -220,12 +220,18 @@ async def answered(start_cli: StartCli, answer: bytes, *arguments: str) -> tuple
     async with trio.lowlevel.FdStream(terminal) as keyboard:
         asked = b""
         while b"[y/N]:" not in asked:
-            asked += await process.stderr.receive_some()
-        if answer == CTRL_C:
-            process.send_signal(signal.SIGINT)
-        else:
+            part = await process.stderr.receive_some()
+            assert part, asked
+            asked += part
+        if answer != CTRL_C:
             await keyboard.send_all(answer)
-        code = await process.wait()
+            code = await process.wait()
+        while answer == CTRL_C:
+            # Python does not notice a signal immediately before it reads.
+            process.send_signal(signal.SIGINT)
+            with trio.move_on_after(0.5):
+                code = await process.wait()
+                break
     asked += b"".join([part async for part in process.stderr])
     return code, b"".join([part async for part in process.stdout]), asked
 
@@ -244,6 +250,32 @@ async def test_delete_asks_for_confirmation_on_a_terminal(address: str, start_cl
         ended, done, asked = await answered(start_cli, answer, "topic", "delete", "Orders", "-n", address)
         assert (ended, asked) == (code, question + said), answer
         assert done == (b"" if code else b"topic Orders: deleted on broker-a\n")
+
+
+async def test_fewer_read_queues_need_a_confirmation(address: str, start_cli: StartCli) -> None:
+    await run_json(address, "topic", "create", "Orders", "--queues", "4")
+    alter = ("topic", "alter", "Orders", "-n", address)
+    for answer, code, queues in ((b"n\n", 1, 4), (CTRL_C, 130, 4), (b"y\n", 0, 3)):
+        ended, _, asked = await answered(start_cli, answer, *alter, "--queues", "3")
+        assert ended == code
+        assert b"from reading broker-a/3, and the messages in there" in asked
+        described = await run_json(address, "topic", "describe", "Orders")
+        assert isinstance(described, dict)
+        assert [one["read_queues"] for one in described["brokers"]] == [queues]
+
+
+def test_a_deletion_of_a_group_warns_of_members_online(
+    invoke: Invoke, threaded_broker: str, threaded_member: StartMember
+) -> None:
+    at = ("-n", threaded_broker)
+    assert invoke("topic", "create", "Orders", *at).code == 0
+    assert invoke("group", "create", "billing", *at).code == 0
+    assert invoke("group", "delete", "billing", "--yes", *at).err == ""
+    threaded_member(threaded_broker, "billing", "Orders")
+    ended = invoke("group", "delete", "billing", "--yes", *at)
+    assert (ended.code, ended.out) == (0, b"group billing: deleted on broker-a\n")
+    (line,) = ended.err.splitlines()
+    assert line.startswith("rocketmq-py: 1 member is online in group billing: brokers that create")
 
 
 @pytest.mark.parametrize(
@@ -288,6 +320,14 @@ def test_queues_that_no_consumer_reads_are_warned_of(
     assert invoke(*alter, "--write-queues", "5").err == warning.replace("8 write", "5 write").replace(
         "queues 4 to 7", "queue 4"
     )
+    refused = invoke(*alter, "--read-queues", "1")
+    assert (refused.code, refused.out) == (2, b"")
+    assert "from reading broker-a/1 to 3, and the messages in there (to lose none, lower" in refused.err
+    assert "confirm with --yes, since standard input is not a terminal" in refused.err
+    assert invoke(*alter, "--queues", "3", "--broker", "broker-a").code == 2
+    assert invoke(*alter, "--read-queues", "4").code == 0
+    assert invoke(*alter, "--queues", "3", "--yes").code == 0
+    assert invoke(*alter, "--write-queues", "1").code == 0
     assert invoke(*alter, "--write-queues", "8", "--permission", "R").err == ""
     assert invoke("topic", "describe", "Orders", *at).err == ""
     assert invoke(*alter, "--queues", "8", "--permission", "RW").err == ""

@@ -265,7 +265,8 @@ class Topics(Operations):
         """Change a topic's settings. Arguments that are None keep their value.
 
         To reduce the number of queues, reduce ``write_queues`` first. Reduce ``read_queues`` once consumers
-        have emptied the removed queues.
+        have emptied the removed queues: they do not read the messages that remain there. The command line
+        asks before it reduces ``read_queues``. This method does not.
 
         Args:
             topic: the topic's name.

@@ -53,6 +53,24 @@ def run_admin(access: Access, work: Work) -> None:
     sys.exit(1 if failures else 0)
 
 
+def query_admin(access: Access, query: Callable[[Admin], Awaitable[Result]]) -> Result:
+    """Return the result of a query that precedes a question to the user. Exits as :func:`run_admin` does.
+
+    The question follows the query, because Ctrl-C does not end a question inside of it.
+    """
+    from rocketmq_py.admin import Admin
+    from rocketmq_py.cli.runner import exit_for_signal, run
+
+    results: list[Result] = []
+
+    async def open_and_query() -> None:
+        async with Admin(access.address, **access.client_options()) as admin:
+            results.append(await query(admin))
+
+    exit_for_signal(run(open_and_query))
+    return results[0]
+
+
 async def watch(
     work: Callable[[], Awaitable[Mapping[str, RocketMQError] | None]],
     seconds: float,

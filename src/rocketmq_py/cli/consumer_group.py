@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from rocketmq_py.cli.admin_runner import partial_result, print_not_offered, run_admin
+from rocketmq_py.cli.admin_runner import partial_result, print_not_offered, query_admin, run_admin
 from rocketmq_py.cli.clusters import Access, access_options
 from rocketmq_py.cli.completion import complete_groups
 from rocketmq_py.cli.console import complain
@@ -220,9 +220,12 @@ def alter(
 @output_option
 @access_options
 def delete(access: Access, output: OutputFormat, group: str, dead_letters: bool, yes: bool) -> None:
-    """Delete a group and its offsets on all brokers."""
+    """Delete a group and its offsets on all brokers.
+
+    Stop its members first. Brokers that create groups automatically create it again for members online.
+    """
     also = ", its offsets and its dead letters" if dead_letters else " and its offsets"
-    confirm(f"Delete group {group}{also}", yes=yes)
+    confirm(f"Delete group {group}{also}", yes=yes, warn=lambda: _members_online(access, group))
 
     async def work(admin: Admin) -> None:
         # No partial_result: if the error is that of the retry topic, it may name name servers.
@@ -230,6 +233,26 @@ def delete(access: Access, output: OutputFormat, group: str, dead_letters: bool,
         print_change(output, "group", group, "deleted", deleted)
 
     run_admin(access, work)
+
+
+def _members_online(access: Access, group: str) -> str | None:
+    """Return a warning before a group with members is deleted. None if no member is known."""
+    from rocketmq_py.admin import GroupNotFoundError, SomeBrokersFailedError
+    from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
+
+    async def query(admin: Admin) -> int:
+        try:
+            return len((await admin.groups.describe(group)).members)
+        except (BrokerError, GroupNotFoundError, SomeBrokersFailedError, UnsupportedByBrokerError):
+            return 0  # the deletion reports the error if it has the same, and removes the rest of a group
+
+    if not (count := query_admin(access, query)):
+        return None
+    members = "1 member is" if count == 1 else f"{count} members are"
+    return (
+        f"{members} online in group {group}: brokers that create groups automatically create it again, "
+        "without offsets, and its members consume from where new groups start. Stop them before you delete it"
+    )
 
 
 @consumer_group.command()

@@ -186,4 +186,7 @@ def _log_to_stderr() -> None:
     handler.setFormatter(_OneLineFormatter())
     logger = logging.getLogger("rocketmq_py")
     logger.setLevel(logging.ERROR)
+    for earlier in list(logger.handlers):
+        if isinstance(earlier.formatter, _OneLineFormatter):  # of a query before a question to the user
+            logger.removeHandler(earlier)
     logger.addHandler(handler)

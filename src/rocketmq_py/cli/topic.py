@@ -11,6 +11,7 @@ from rocketmq_py.cli.admin_runner import (
     failure_texts,
     partial_result,
     print_not_offered,
+    query_admin,
     run_admin,
 )
 from rocketmq_py.cli.clusters import Access, access_options
@@ -264,6 +265,7 @@ def create(
 @attributes_option
 @remove_attributes_option
 @broker_option
+@yes_option
 @output_option
 @access_options
 def alter(
@@ -275,13 +277,20 @@ def alter(
     attributes: tuple[tuple[str, str], ...],
     removed: tuple[str, ...],
     brokers: tuple[str, ...],
+    yes: bool,
     **options: Any,
 ) -> None:
-    """Change the settings of a topic. Options left out keep their value."""
+    """Change the settings of a topic. Options left out keep their value.
 
+    Consumers do not read the messages that remain in queues taken away, so fewer read queues need a
+    confirmation. Lower --write-queues first, and --read-queues when the lag of these queues is 0.
+    """
     changes = (permission, message_type, *attributes, *removed, *options.values())
     if all(value is None for value in changes):
         raise click.UsageError("nothing to change: give at least one option")
+    read_queues = options["read_queues"] or options["queues"]
+    if read_queues is not None and not yes:
+        _confirm_fewer_queues(access, topic, read_queues, brokers)
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         from rocketmq_py.admin.topic_values import unread_queues_of
@@ -301,6 +310,24 @@ def alter(
         return failures
 
     run_admin(access, work)
+
+
+def _confirm_fewer_queues(access: Access, topic: str, read_queues: int, brokers: tuple[str, ...]) -> None:
+    """Ask for confirmation if a topic has more read queues now, on one of ``brokers`` (empty for all)."""
+    from rocketmq_py.admin.existing_queues import queue_range
+
+    described = query_admin(access, lambda admin: admin.topics.describe(topic))
+    removed = [
+        queue_range(name, read_queues, settings.read_queues)
+        for name, settings in described.brokers.items()
+        if settings.read_queues > read_queues and (not brokers or name in brokers)
+    ]
+    if removed:
+        confirm(
+            f"Stop consumers of topic {topic} from reading {', '.join(removed)}, and the messages in there "
+            "(to lose none, lower --write-queues first, and --read-queues when the lag of these queues is 0)",
+            yes=False,
+        )
 
 
 @topic.command()
