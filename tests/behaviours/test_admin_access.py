@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from rocketmq_py import Admin, Client, Credentials, Message, PendingSend, ReceivedMessage
-from rocketmq_py.admin import AclRule, AlreadyExistsError
+from rocketmq_py.admin import AccessNotFoundError, AclRule, AlreadyExistsError
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client.features import ACL_1, ACL_2
 from rocketmq_py.errors import (
@@ -57,10 +57,12 @@ async def test_users_and_rules_are_created_changed_and_deleted(address: str) -> 
             True,
             brokers,
         )
-        with pytest.raises(BrokerError, match="The user is existed"):
+        with pytest.raises(AlreadyExistsError, match="user 'alice' exists already on broker-a"):
             await admin.access.create_user("alice", "x")
-        with pytest.raises(BrokerError, match="The user is not exist"):
-            await admin.access.alter_user("nobody", secret="x")
+        for change in (admin.access.alter_user("nobody", secret="x"), admin.access.delete_user("nobody")):
+            with pytest.raises(AccessNotFoundError, match="user 'nobody' does not exist") as missing:
+                await change
+            assert (missing.value.kind, missing.value.name) == ("user", "nobody")
 
         assert await admin.access.create_user("alice", "alice-secret", if_not_exists=True) == ()
         with pytest.raises(AlreadyExistsError) as user_caught:
@@ -109,16 +111,19 @@ async def test_users_and_rules_are_created_changed_and_deleted(address: str) -> 
             await admin.access.put_rule("nobody", "*", ["All"])
         with pytest.raises(BrokerError, match="The source ip is invalid"):
             await admin.access.put_rule("alice", "*", ["All"], source_ips=["everywhere"])
+        with pytest.raises(AccessNotFoundError, match="rule 'alice on Topic:nope' does not exist"):
+            await admin.access.delete_rules("alice", "Topic:nope")
         await admin.access.delete_rules("alice", "Topic:Orders")
         assert {rule.resource for rule in (await admin.access.rules("alice")).rules} == {"Group:bill*", "*"}
         await admin.access.delete_rules("alice")
         assert (await admin.access.rules("alice")).rules == ()
-        with pytest.raises(BrokerError, match="The acl is not exist"):
+        with pytest.raises(AccessNotFoundError, match="rule 'alice on any resource' does not exist"):
             await admin.access.delete_rules("alice")
 
         await admin.access.put_rule("alice", "*", ["All"])
         await admin.access.delete_user("alice")
-        await admin.access.delete_user("alice")  # brokers do not report that the user does not exist
+        with pytest.raises(AccessNotFoundError):
+            await admin.access.delete_user("alice")
         assert (await admin.access.users("alice")).users == ()
         assert (await admin.access.rules("alice")).rules == ()
 

@@ -58,6 +58,16 @@ def test_users_and_rules_can_be_created_repeatedly(invoke: Invoke, run_in_thread
             ended = invoke(*command)
             assert (ended.code, ended.err) == (0, "")
             assert ended.out.decode().startswith(text)
+    for arguments, error in (
+        (create[:-7] + at, "user 'alice' exists already on broker-a"),
+        (("acl", "user", "delete", "nouser", "--yes", *at), "user 'nouser' does not exist (asked broker-a)"),
+        (
+            ("acl", "delete", "alice", "Topic:nope", "--yes", *at),
+            "rule 'alice on Topic:nope' does not exist (asked broker-a)",
+        ),
+    ):
+        ended = invoke(*arguments)
+        assert (ended.code, ended.out, ended.err) == (1, b"", f"rocketmq-py: {error}\n")
     other = invoke(*allow, "--from", "127.0.0.1")
     assert (other.code, other.out) == (1, b"")
     assert "other settings: source_ips is empty, not 127.0.0.1" in other.err

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rocketmq_py.admin.access_values import AclRule as AclRule
     from rocketmq_py.admin.access_values import User as User
     from rocketmq_py.admin.admin import Admin as Admin
+    from rocketmq_py.admin.errors import AccessNotFoundError as AccessNotFoundError
     from rocketmq_py.admin.errors import AlreadyExistsError as AlreadyExistsError
     from rocketmq_py.admin.errors import GroupNotFoundError as GroupNotFoundError
     from rocketmq_py.admin.errors import SomeBrokersFailedError as SomeBrokersFailedError
@@ -35,7 +36,12 @@ else:
         {
             "access_values": ("AclRule", "User"),
             "admin": ("Admin",),
-            "errors": ("AlreadyExistsError", "GroupNotFoundError", "SomeBrokersFailedError"),
+            "errors": (
+                "AccessNotFoundError",
+                "AlreadyExistsError",
+                "GroupNotFoundError",
+                "SomeBrokersFailedError",
+            ),
             "group_values": ("GroupDescription",),
             "message_values": ("DeadLetter", "MessageTrack", "TraceEvent", "TraceKind", "TrackType"),
             "resends": ("RESENT_FROM", "RESENT_OFFSET_MESSAGE_ID"),

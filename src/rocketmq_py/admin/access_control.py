@@ -15,13 +15,21 @@ from rocketmq_py.admin.access_values import (
     SUPER,
     USER_PREFIX,
     AclConfigVersion,
+    AclRule,
     AclRuleListing,
     UserListing,
     rules_of,
     user_of,
 )
+from rocketmq_py.admin.errors import AccessNotFoundError, AlreadyExistsError
 from rocketmq_py.admin.existing import require_same_rule, require_same_user
-from rocketmq_py.admin.fan_out import PartialResults, change_each, query_each, require_all
+from rocketmq_py.admin.fan_out import (
+    PartialResults,
+    change_each,
+    change_each_queried,
+    query_each,
+    require_all,
+)
 from rocketmq_py.admin.operations import Operations, any_address, call_broker, master_address
 from rocketmq_py.arguments import check_flag, check_not_blank, check_text, check_texts, optional
 from rocketmq_py.client.features import ACL_1, ACL_2_ONLY
@@ -60,7 +68,6 @@ NO_USERS_REMARKS = ("An system error occurred", "MetadataProvider is not configu
 RESOURCES = ("Cluster", "Namespace", "Topic", "Group")
 
 Value = TypeVar("Value", bound=Hashable)
-Info = TypeVar("Info", UserInfo, AclInfo)
 
 
 class AccessControl(Operations):
@@ -95,8 +102,9 @@ class AccessControl(Operations):
                 have it with these settings, and enabled, so that the call can be repeated.
 
         Raises:
-            AlreadyExistsError: with ``if_not_exists``, a broker has the user with other settings, and
-                ``differences`` says which. Nothing was created.
+            AlreadyExistsError: one of the brokers already has the user. Change it with :meth:`alter_user`.
+                With ``if_not_exists``, one of them has it with other settings, and ``differences`` says
+                which. Nothing was created.
         """
         check_flag(if_not_exists, "if_not_exists")
         info = UserInfo(
@@ -104,19 +112,18 @@ class AccessControl(Operations):
             password=check_not_blank(secret, "secret"),
             user_type=_wire_flag(check_flag(is_super, "is_super"), SUPER, NORMAL),
         )
-        missing = None
+        action = f"creating user {name!r}"
+        found = await self._find_user(name)
+        users = {broker: user for broker, user in found.values.items() if user is not None}
+        if users and not if_not_exists:
+            raise AlreadyExistsError("user", name, tuple(users))
         if if_not_exists:
-            found = await self._existing(
-                ListUsersRequest(filter=name),
-                read_users,
-                lambda user: user.username == name,
-                f"looking for user {name!r}",
-            )
-            users = {broker: user for broker, user in found.items() if user is not None}
-            require_same_user(name, users, info)
-            missing = [broker for broker, user in found.items() if user is None]
-        request = CreateUserRequest(username=name)
-        return await self._change(request, f"creating user {name!r}", info.encode(), missing)
+            require_all(found, action)
+        require_same_user(name, users, info)
+        missing: dict[str, None] = {broker: None for broker, user in found.values.items() if user is None}
+        return await self._change_found(
+            CreateUserRequest(username=name), action, PartialResults(missing, found.failures), info.encode()
+        )
 
     async def alter_user(
         self,
@@ -126,22 +133,28 @@ class AccessControl(Operations):
         is_super: bool | None = None,
         is_enabled: bool | None = None,
     ) -> tuple[str, ...]:
-        """Change a user. Arguments that are None keep their value. Java: ``updateUser``."""
+        """Change a user. Arguments that are None keep their value. Java: ``updateUser``.
+
+        Raises AccessNotFoundError if no broker has the user.
+        """
         info = UserInfo(
             username=check_not_blank(name, "name"),
             password=optional(check_not_blank, secret, "secret"),
             user_type=_wire_flag(optional(check_flag, is_super, "is_super"), SUPER, NORMAL),
             user_status=_wire_flag(optional(check_flag, is_enabled, "is_enabled"), ENABLED, DISABLED),
         )
-        return await self._change(UpdateUserRequest(username=name), f"changing user {name!r}", info.encode())
+        found = _required(await self._find_user(name), "user", name)
+        header = UpdateUserRequest(username=name)
+        return await self._change_found(header, f"changing user {name!r}", found, info.encode())
 
     async def delete_user(self, name: str) -> tuple[str, ...]:
         """Delete a user and the user's rules. Java: ``deleteUser``.
 
-        Deleting a user that does not exist is no error: brokers do not report it.
+        Raises AccessNotFoundError if no broker has the user.
         """
         check_not_blank(name, "name")
-        return await self._change(DeleteUserRequest(username=name), f"deleting user {name!r}")
+        found = _required(await self._find_user(name), "user", name)
+        return await self._change_found(DeleteUserRequest(username=name), f"deleting user {name!r}", found)
 
     async def rules(self, user: str | None = None, resource: str | None = None) -> AclRuleListing:
         """Return ACL rules (5.x). Java: ``listAcl``.
@@ -210,11 +223,16 @@ class AccessControl(Operations):
         return await self._change(header, f"setting a rule of user {user!r}", body, missing)
 
     async def delete_rules(self, user: str, resource: str | None = None) -> tuple[str, ...]:
-        """Delete the rules of a user: all of them, or those for one resource. Java: ``deleteAcl``."""
+        """Delete the rules of a user: all of them, or those for one resource. Java: ``deleteAcl``.
+
+        Raises AccessNotFoundError if no broker has such a rule.
+        """
         check_not_blank(user, "user")
         optional(_checked_resource, resource, "resource")
+        rules = await self._find_rules(user, resource)
+        found = _required(rules, "rule", f"{user} on {resource or 'any resource'}")
         header = DeleteAclRequest(subject=USER_PREFIX + user, policy_type="Custom", resource=resource)
-        return await self._change(header, f"deleting rules of user {user!r}")
+        return await self._change_found(header, f"deleting rules of user {user!r}", found)
 
     async def acl_config_versions(self) -> PartialResults[str, AclConfigVersion]:
         """Return the version of each broker's ACL files, by broker name (ACL 1.0 of 4.x).
@@ -271,38 +289,49 @@ class AccessControl(Operations):
             "settings, and restart it. Otherwise its log has the error"
         )
 
-    async def _existing(
-        self,
-        header: Request,
-        decode: Callable[[bytes], Iterable[Info]],
-        is_wanted: Callable[[Info], bool],
-        action: str,
-    ) -> Mapping[str, Info | None]:
-        """Return the user or ACL that each broker has, or None. Raises if a broker fails."""
-        brokers = await self._select_brokers()
+    async def _find_user(self, name: str) -> PartialResults[str, UserInfo | None]:
+        """Return the user on each broker, None where it does not exist."""
 
-        async def query(name: str) -> Info | None:
-            answer = await self._call(brokers[name], header)
-            return next(filter(is_wanted, decode(answer.body)), None)
+        def find(body: bytes) -> Iterable[UserInfo | None]:
+            return [next((user for user in read_users(body) if user.username == name), None)]
 
-        return require_all(await query_each(brokers, query), action)
+        return _single(await self._query(ListUsersRequest(filter=name), find))
+
+    async def _find_rules(self, user: str, resource: str | None) -> PartialResults[str, AclRule | None]:
+        """Return a user's first rule for a resource, or for any, on each broker. None where there is none."""
+
+        def find(body: bytes) -> Iterable[AclRule | None]:
+            rules = [
+                rule
+                for acl in read_acls(body)
+                if acl.subject == USER_PREFIX + user
+                for rule in rules_of(acl)
+                if not rule.is_default and resource in (None, rule.resource)
+            ]
+            return rules[:1] or [None]
+
+        header = ListAclsRequest(subject_filter=user, resource_filter=None)
+        return _single(await self._query(header, find))
 
     async def _brokers_without_rule(self, user: str, wanted: PolicyEntryInfo) -> list[str]:
         """Return the brokers without a rule for a resource. Raises AlreadyExistsError if one has another."""
-        found = await self._existing(
-            ListAclsRequest(subject_filter=user, resource_filter=None),
-            read_acls,
-            lambda acl: acl.subject == USER_PREFIX + user,
-            f"looking for rules of user {user!r}",
+        found = require_all(
+            await self._find_rules(user, wanted.resource), f"looking for rules of user {user!r}"
         )
-        rules = {
-            broker: rule
-            for broker, acl in found.items()
-            for rule in (rules_of(acl) if acl else ())
-            if rule.resource == wanted.resource and not rule.is_default
-        }
+        rules = {broker: rule for broker, rule in found.items() if rule is not None}
         require_same_rule(user, rules, wanted)
         return [broker for broker in found if broker not in rules]
+
+    async def _change_found(
+        self, header: Request, action: str, found: PartialResults[str, None], body: bytes = b""
+    ) -> tuple[str, ...]:
+        """Send a change to the masters of the brokers in ``found``, whose failures count as its own."""
+        brokers = await self._select_brokers(tuple(found.values))
+
+        async def change(name: str, _: None) -> None:
+            await self._call(brokers[name], header, body)
+
+        return tuple(await change_each_queried(found, change, action))
 
     async def _change(
         self, header: Request, action: str, body: bytes = b"", names: Iterable[str] | None = None
@@ -314,6 +343,22 @@ class AccessControl(Operations):
             await self._call(brokers[name], header, body)
 
         return tuple(await change_each(brokers, change, action))
+
+
+def _single(results: PartialResults[str, tuple[Value, ...]]) -> PartialResults[str, Value]:
+    """Return the only value of each broker."""
+    return PartialResults({name: values[0] for name, values in results.values.items()}, results.failures)
+
+
+def _required(found: PartialResults[str, Value | None], kind: str, name: str) -> PartialResults[str, None]:
+    """Return the brokers that have a user or rule, and the failures of others.
+
+    Raises AccessNotFoundError if all brokers have answered, and none has it.
+    """
+    having = [broker for broker, value in found.values.items() if value is not None]
+    if not having and not found.failures:
+        raise AccessNotFoundError(kind, name, tuple(found.values))
+    return PartialResults(dict.fromkeys(having), found.failures)
 
 
 def _merged(results: PartialResults[str, tuple[Value, ...]]) -> list[Value]:

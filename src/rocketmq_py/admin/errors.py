@@ -41,6 +41,20 @@ class GroupNotFoundError(RocketMQError):
         self.group = group
 
 
+class AccessNotFoundError(RocketMQError):
+    """None of the asked brokers has the user, or a rule of the user to delete.
+
+    Attributes:
+        kind: ``user`` or ``rule``.
+        name: its name. That of a rule has the user and the resource.
+    """
+
+    def __init__(self, kind: str, name: str, asked: Sequence[str]) -> None:
+        super().__init__(f"{kind} {name!r} does not exist (asked {', '.join(asked)})")
+        self.kind = kind
+        self.name = name
+
+
 class SomeBrokersFailedError(RocketMQError):
     """A request to several brokers or name servers failed on some of them, or on all.
 
