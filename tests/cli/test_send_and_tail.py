@@ -128,8 +128,7 @@ def test_an_unknown_field_of_json_ends_the_command_before_anything_is_sent(
     ended = invoke_with_files("send", "-t", "Orders", "--json", "-n", threaded_broker, stdin=lines)
     assert ended.code == 1
     assert (
-        f"message 20001 of the input has unknown fields: '{name}'; the names are those of Message"
-        in ended.err
+        f"line 20002 of the input has unknown fields: '{name}'; the names are those of Message" in ended.err
     )
     described = invoke_with_files("topic", "describe", "Orders", "--json", "-n", threaded_broker)
     assert json.loads(described.out)["messages"] == 0
@@ -139,8 +138,21 @@ async def test_an_unknown_field_ends_a_pipe_before_the_lines_that_came_with_it()
     chunks = iter([b'{"body": "x"}\n', b'{"body": "y"}\n{"boddy": "z"}\n'])
     lines = JsonLines(lambda: next(chunks))
     assert await lines.next_batch() == [b'{"body": "x"}']
-    with pytest.raises(CommandError, match="message 3 of the input has unknown fields: 'boddy'"):
+    with pytest.raises(CommandError, match="line 3 of the input has unknown fields: 'boddy'"):
         await lines.next_batch()
+
+
+def test_malformed_lines_of_json_are_named(invoke_with_files: Invoke, threaded_broker: str) -> None:
+    trio.run(create, threaded_broker, "Orders", 1)
+    lines = b'{"body": "x"}\n\n{"body": 1}\n{"tags": "A"}\n{"body": "y", "tags": "a||b"}\n{"body": "z"}\n'
+    ended = invoke_with_files("send", "-t", "Orders", "--json", "-n", threaded_broker, stdin=lines)
+    assert ended.code == 1
+    _, _, head, *reasons = ended.err.splitlines()
+    assert head == "rocketmq-py: 2 of 5 messages failed:"
+    assert reasons == [
+        "  1 not sent: line 3: it is not a message in JSON: Expected `str | null`, got `int` - at `$.body`",
+        "  1 not sent: line 4: it needs either body or body_base64",
+    ]
 
 
 @pytest.mark.parametrize("oneway", [False, True], ids=["awaited", "oneway"])
@@ -176,7 +188,7 @@ def test_output_of_tail_can_be_sent(invoke_with_files: Invoke, threaded_broker: 
     assert copies[0].user_properties["size"] == "a=b"
     wrong = invoke_with_files("send", "-t", "Copies", "--json", *at, stdin=b'{}\n{"body": "x"}\n')
     assert wrong.code == 1
-    assert "a line of JSON needs either body or body_base64" in wrong.err
+    assert "line 1: it needs either body or body_base64" in wrong.err
 
 
 def test_queue_option_selects_the_queue(invoke_with_files: Invoke, threaded_broker: str) -> None:

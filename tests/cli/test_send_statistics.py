@@ -68,6 +68,16 @@ def test_failures_are_reported_by_reason() -> None:
     ]
 
 
+def test_different_faults_of_invalid_messages_are_not_merged() -> None:
+    faults = [InvalidMessageError(f"line {number}: fault") for number in range(1, 31)]
+    statistics, stream = statistics_of(*faults)
+    statistics.report_failures()
+    head, others, *lines = stream.getvalue().splitlines()
+    assert head == "rocketmq-py: 30 of 30 messages failed:"
+    assert others == "  20 not sent: other invalid messages, such as: line 11: fault"
+    assert lines == [f"  1 not sent: line {number}: fault" for number in range(1, 11)]
+
+
 def test_verbose_prints_each_result() -> None:
     statistics, stream = statistics_of(OK, SLAVE, InvalidMessageError("too large"), verbose=True)
     statistics.report(1.0)

@@ -129,15 +129,18 @@ class LineBodies:
         if not rest:
             self._append(head)
             return []
-        pieces = [*self._complete_line(head), *rest[:-1]]
+        pieces = [self._complete_line(head), *rest[:-1]]
         self._append(rest[-1])
-        lines = [piece for piece in pieces if piece]
-        self.empty += len(pieces) - len(lines)
-        return lines
+        self.empty += pieces.count(b"")
+        return self._bodies(pieces)
 
     def _last_line(self) -> list[bytes]:
         """Return the last line if it does not end with a newline."""
-        return self._complete_line(b"") if self._partial_size else []
+        return self._bodies([self._complete_line(b"")]) if self._partial_size else []
+
+    def _bodies(self, lines: list[bytes | None]) -> list[bytes]:
+        """Return the lines that are neither empty nor, as None, too long."""
+        return [line for line in lines if line]
 
     def _append(self, piece: bytes) -> None:
         self._partial_size += len(piece)
@@ -146,15 +149,15 @@ class LineBodies:
         else:
             self._partial_line.append(piece)
 
-    def _complete_line(self, piece: bytes) -> list[bytes]:
-        """Return the line that ends with ``piece``, or nothing if it is too long."""
+    def _complete_line(self, piece: bytes) -> bytes | None:
+        """Return the line that ends with ``piece``, or None if it is too long."""
         self._append(piece)
         line, size = b"".join(self._partial_line), self._partial_size
         self._partial_line, self._partial_size = [], 0
         if size > MAX_LINE_SIZE:
             self.too_long += 1
-            return []
-        return [line]
+            return None
+        return line
 
 
 def lines_of_stdin(count: int | None = None) -> LineBodies:
@@ -294,6 +297,23 @@ class _Line(msgspec.Struct):
     user_properties: dict[str, str] | None = None
 
 
+class NumberedLine(bytes):
+    """A line of the input.
+
+    Attributes:
+        number: its number from 1 on. 0 if it is unknown.
+    """
+
+    number: int = 0
+
+    @classmethod
+    def of(cls, line: bytes, number: int) -> NumberedLine:
+        """Return a line with its number."""
+        numbered = cls(line)
+        numbered.number = number
+        return numbered
+
+
 MESSAGE_NAMES = _Line.__struct_fields__[:-1]
 _DELAYS = ("delay", "deliver_at_ms", "delay_level")
 
@@ -303,15 +323,24 @@ def json_message(fields: MessageFields, line: bytes) -> Message:
 
     Fields that the line lacks come from ``fields``, the topic always does. ``user_properties``, as printed
     for a received message, means the same as ``properties``, which takes precedence. Raises
-    InvalidMessageError if the line is invalid.
+    InvalidMessageError, with the number of a :class:`NumberedLine`, if the line is invalid.
     """
+    if not isinstance(line, NumberedLine):
+        return _json_message(fields, line)
+    try:
+        return _json_message(fields, line)
+    except InvalidMessageError as error:
+        raise InvalidMessageError(f"line {line.number}: {error}") from None
+
+
+def _json_message(fields: MessageFields, line: bytes) -> Message:
     try:
         read = msgspec.json.decode(line, type=_Line)
         body = _body_of(read)
     except (msgspec.MsgspecError, ValueError) as error:  # ValueError: not UTF-8, or not base64
-        raise InvalidMessageError(f"a line is not a message in JSON: {error}") from None
+        raise InvalidMessageError(f"it is not a message in JSON: {error}") from None
     if body is None:
-        raise InvalidMessageError("a line of JSON needs either body or body_base64")
+        raise InvalidMessageError("it needs either body or body_base64")
     given: dict[str, Any] = {
         name: value for name in MESSAGE_NAMES[2:] if (value := getattr(read, name)) is not None
     }
@@ -341,23 +370,32 @@ def _body_of(line: _Line) -> bytes | None:
 class JsonLines(LineBodies):
     """Lines of JSON without unknown fields.
 
-    A field that the command does not know would be lost without a word, so it ends the command.
+    A field that the command does not know would be lost without a word, so it ends the command. Each line is
+    a :class:`NumberedLine`.
     """
 
-    _number = 0
+    _count_of_lines = 0
 
     async def next_batch(self) -> list[bytes]:
         """See :class:`BodySource`. Raises CommandError if a line of the batch has an unknown field."""
         batch = await super().next_batch()
         for line in batch:
-            self._number += 1
             if unknown := unknown_names(line):
+                assert isinstance(line, NumberedLine)
                 raise CommandError(
-                    f"message {self._number} of the input has unknown fields: "
+                    f"line {line.number} of the input has unknown fields: "
                     f"{', '.join(map(repr, unknown))}; the names are those of Message: "
                     f"{', '.join(MESSAGE_NAMES)}"
                 )
         return batch
+
+    def _bodies(self, lines: list[bytes | None]) -> list[bytes]:
+        numbered: list[bytes] = []
+        for line in lines:
+            self._count_of_lines += 1
+            if line:
+                numbered.append(NumberedLine.of(line, self._count_of_lines))
+        return numbered
 
 
 def unknown_names(line: bytes) -> list[str]:

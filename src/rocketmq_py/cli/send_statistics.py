@@ -11,12 +11,14 @@ import attrs
 
 from rocketmq_py.cli.console import print_line
 from rocketmq_py.client.flow_control import RateLimiter
-from rocketmq_py.errors import BrokerError, Delivery, RocketMQError
+from rocketmq_py.errors import BrokerError, Delivery, InvalidMessageError, RocketMQError
 from rocketmq_py.message import SendResult, SendStatus
 
 if TYPE_CHECKING:
     from rocketmq_py.producer import PendingSend
 
+MAX_REASONS = 10
+"""Reasons from which on further invalid messages are reported together."""
 SEND_TIMEOUT = 15.0
 """Seconds for each message. Longer than the client's default, since a large file can overload a broker."""
 
@@ -67,8 +69,15 @@ class SendStatistics:
 
     def record_failure(self, error: RocketMQError) -> None:
         """Count a message that failed."""
-        code = error.code if isinstance(error, BrokerError) else None
-        self.record_failures(1, error.delivery, str(error), kind=(type(error), code))
+        text = str(error)
+        if isinstance(error, InvalidMessageError):
+            # The texts name the faults, and the lines of the input that have them.
+            kind: tuple[object, ...] = (type(error), text)
+            if (*kind, error.delivery) not in self._reasons and len(self._reasons) >= MAX_REASONS:
+                kind, text = (type(error),), f"other invalid messages, such as: {text}"
+        else:
+            kind = (type(error), error.code if isinstance(error, BrokerError) else None)
+        self.record_failures(1, error.delivery, text, kind=kind)
 
     def record_failures(
         self, count: int, delivery: Delivery, text: str, *, kind: tuple[object, ...] = ()
