@@ -187,15 +187,26 @@ async def test_named_clusters_are_set_used_and_shown(guarded: str, env: dict[str
         ("current = 'b'\n[clusters.a]\n", "has no cluster 'b'; it has a"),
     ],
 )
-def test_an_invalid_file_of_clusters_is_a_usage_error(
+def test_an_invalid_file_of_clusters_is_an_error_of_every_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, error: str
 ) -> None:
     file = tmp_path / "config.toml"
     file.write_text(text)
     monkeypatch.setenv("ROCKETMQ_CONFIG", str(file))
-    result = CliRunner().invoke(main, ["topic", "list"])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert error in result.stderr
+    for command, code in (("topic list", 1), ("config show", 1), ("check health", 3)):
+        result = CliRunner().invoke(main, command.split())
+        assert (result.exit_code, result.stdout) == (code, "")
+        assert error in result.stderr
+
+
+def test_an_unknown_cluster_has_the_same_exit_code_in_every_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROCKETMQ_CONFIG", str(tmp_path / "config.toml"))
+    for command in ("topic list -C nope", "config show nope", "config use nope"):
+        result = CliRunner().invoke(main, command.split())
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "has no cluster 'nope'" in result.stderr
 
 
 def test_config_rejects_invalid_settings_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

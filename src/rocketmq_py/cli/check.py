@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from rocketmq_py.cli.check_metrics import lag_metrics, server_metrics, step_metrics
-from rocketmq_py.cli.clusters import Access, access_options
+from rocketmq_py.cli.clusters import Access, ClustersError, access_options
 from rocketmq_py.cli.console import complain, print_out
 from rocketmq_py.cli.options import group_argument, group_option, topic_option
 from rocketmq_py.cli.tables import json_option
@@ -57,7 +57,7 @@ class MonitoringGroup(click.Group):
 def _usage_errors_are_unknown() -> Iterator[None]:
     try:
         yield
-    except click.UsageError as error:
+    except (click.UsageError, ClustersError) as error:
         error.exit_code = State.UNKNOWN.value  # type: ignore[misc]  # of this error only
         raise
 

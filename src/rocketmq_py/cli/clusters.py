@@ -294,7 +294,7 @@ def access_of(context: click.Context) -> Access:
     An option takes precedence over the named cluster. An environment variable does so too, unless ``-C`` is
     on the command line.
 
-    Raises click.UsageError if they are invalid.
+    Raises click.UsageError if they are invalid, and ClustersError if the named cluster is, or does not exist.
     """
     given = {name: value for name in _PARAMETERS if (value := context.params.get(name)) is not None}
     settings = _settings_of(context.params.get("cluster_name"), or_default="address" not in given)
@@ -313,15 +313,12 @@ def access_of(context: click.Context) -> Access:
 
 def _settings_of(cluster_name: str | None, *, or_default: bool) -> dict[str, Any]:
     """Return the settings of the named cluster, or of the default cluster if there is one."""
-    try:
-        clusters = Clusters.load()
-        name = cluster_name or (clusters.current if or_default else None)
-        settings = {} if name is None else clusters.settings_of(name)
-    except ClustersError as error:
-        raise click.UsageError(str(error)) from None
+    clusters = Clusters.load()
+    name = cluster_name or (clusters.current if or_default else None)
+    settings = {} if name is None else clusters.settings_of(name)
     for secret in settings.keys() & SECRET_SETTINGS:
         try:
             settings[secret] = read_secret(str(settings[secret]))
         except ValueError as error:
-            raise click.UsageError(f"cluster {name}: {error}") from None
+            raise ClustersError(f"cluster {name}: {error}") from None
     return settings
