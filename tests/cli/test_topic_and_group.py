@@ -328,7 +328,7 @@ def test_queues_that_no_consumer_reads_are_warned_of(
     assert invoke(*alter, "--read-queues", "4").code == 0
     assert invoke(*alter, "--queues", "3", "--yes").code == 0
     assert invoke(*alter, "--write-queues", "1").code == 0
-    assert invoke(*alter, "--write-queues", "8", "--permission", "R").err == ""
+    assert invoke(*alter, "--write-queues", "8", "--permission", "r").err == ""
     assert invoke("topic", "describe", "Orders", *at).err == ""
     assert invoke(*alter, "--queues", "8", "--permission", "RW").err == ""
     assert invoke("group", "describe", "billing", *at).err == ""

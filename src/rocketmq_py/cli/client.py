@@ -89,6 +89,8 @@ def list_clients(access: Access, output: OutputFormat, group: str | None) -> Non
             for one in listing.clients
             if group is None or group in (*one.producer_groups, *one.consumer_groups)
         ]
+        if group is not None and not found and not listing.failures:
+            await admin.groups.describe(group)  # fails if it does not exist
         print_result(output, CLIENTS.values(found), [CLIENTS.table(found)])
         return listing.failures
 

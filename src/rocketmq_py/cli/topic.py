@@ -50,8 +50,10 @@ if TYPE_CHECKING:
     from rocketmq_py.errors import RocketMQError
 
 QUEUES = click.IntRange(1, MAX_QUEUES)
-PERMISSIONS = click.Choice(["RW", "R", "W", "-"])
-TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE", "PRIORITY"])
+PERMISSIONS = click.Choice(["RW", "R", "W", "-"], case_sensitive=False)
+TYPES = click.Choice(
+    ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE", "PRIORITY"], case_sensitive=False
+)
 
 
 class _OnBroker(NamedTuple):
