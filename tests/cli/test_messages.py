@@ -87,7 +87,19 @@ def test_missing_messages_and_clients_are_one_line(invoke: Invoke, threaded_brok
     for arguments, error in (
         (["message", "get", "0000", "-t", "Orders"], "message 0000 does not exist in topic 'Orders'"),
         (["message", "get", "0000"], "has 32 or 56 hex digits"),
-        (["message", "get", sent.message_id], "which is not a broker of this cluster"),
+        (["message", "get", sent.message_id], "is the message id of a client, not an offset_message_id"),
+        (["message", "get", "7F00000100002A9F0000000000000000"], "which is not a broker of this cluster"),
+        (
+            ["message", "get", "-t", "Orders", "--broker", "zz", "--queue", "0", "--offset", "0"],
+            "broker 'zz' does not exist; brokers: broker-a",
+        ),
+        (
+            ["message", "get", "-t", "Orders", "--broker", "broker-a", "--queue", "99", "--offset", "0"],
+            "topic 'Orders' does not have Orders/broker-a/99; its queues: broker-a/0",
+        ),
+        (["send", "-t", "Orders", "--queue", "zz/0", "x"], "broker 'zz' does not exist; brokers: broker-a"),
+        (["message", "trace", "0000", "--trace-topic", "None"], "tracing is off: topic 'None' does not"),
+        (["client", "list", "-G", "nope"], "group 'nope' does not exist"),
         (["message", "get", *place], "queue Orders/broker-a/0 has no message at offset 9"),
         (["message", "find", "Nothing", "k"], "topic 'Nothing' does not exist"),
         (["message", "tracks", "0000", "-t", "Orders"], "message 0000 does not exist"),
@@ -206,6 +218,7 @@ def test_list_and_describe_clients(
     (only,) = run_json(invoke, threaded_broker, "client", "list")
     assert (only["client_id"], only["consumer_groups"]) == (client_id, ["billing"])
     assert (only["language"], only["brokers"]) == ("PYTHON", ["broker-a"])
+    assert invoke("group", "create", "others", "-n", threaded_broker).code == 0
     assert run_json(invoke, threaded_broker, "client", "list", "-G", "others") == []
     described = run_json(invoke, threaded_broker, "client", "describe", client_id)
     (member,) = described["members"]

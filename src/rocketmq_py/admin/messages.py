@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import attrs
 
 from rocketmq_py.address import normal_address
+from rocketmq_py.admin.existing_queues import missing_queues
 from rocketmq_py.admin.fan_out import PartialResults, query_each
 from rocketmq_py.admin.group_state import consume_stats, group_connections
 from rocketmq_py.admin.message_values import (
@@ -34,7 +36,7 @@ from rocketmq_py.consumer.read.message_queries import (
     look_up_key,
 )
 from rocketmq_py.consumer.read.queue_range import Bounds, QueueRange
-from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.errors import ConfigurationError, RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import TRACE_TOPIC, check_group, check_topic
 from rocketmq_py.position import Position, check_times
@@ -136,14 +138,26 @@ class Messages(Operations):
 
         Raises:
             TopicNotFoundError: the topic does not exist.
-            NoQueueError: the topic is not on the queue's broker.
+            ConfigurationError: the queue's broker does not exist.
+            NoQueueError: the topic does not have the queue.
         """
         check_instance(queue, "queue", MessageQueue)
         offset = check_integer(offset, "offset", lowest=0)
         everything = make_subscription(queue.topic, version_ms=0)
         bounds = Bounds(start_offset=offset, end_offset=offset + 1)
+        route = await self._client.routes.find(check_topic(queue.topic))
+        counts: dict[str, int] = {}
+        for one in (*route.read_queues, *route.write_queues):
+            counts[one.broker_name] = max(counts.get(one.broker_name, 0), one.queue_id + 1)
+        if queue.broker_name not in counts:
+            with suppress(UnsupportedByBrokerError):  # a proxy does not list brokers
+                await self._select_brokers([queue.broker_name])
+            if queue.broker_name not in route.brokers:
+                raise missing_queues(queue.topic, [queue], counts)
         async for message in QueueRange(self._client, queue, everything, bounds):
             return message
+        if queue.queue_id >= counts.get(queue.broker_name, 0):
+            raise missing_queues(queue.topic, [queue], counts)
         return None
 
     async def tracks(self, message: ReceivedMessage) -> TrackListing:

@@ -181,8 +181,17 @@ def tracks(access: Access, output: OutputFormat, message_id: str, topic: str | N
 def trace(access: Access, output: OutputFormat, message_id: str, trace_topic: str) -> None:
     """Show the traced events of a message. ID is the message id that its sender gave."""
 
+    from rocketmq_py.cli.runner import CommandError
+    from rocketmq_py.errors import TopicNotFoundError
+
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        found = await admin.messages.trace(message_id, topic=trace_topic)
+        try:
+            found = await admin.messages.trace(message_id, topic=trace_topic)
+        except TopicNotFoundError as error:
+            raise CommandError(
+                f"tracing is off: {error}. Set traceTopicEnable=true in the settings of the brokers, or "
+                "create the topic, and trace=True in the clients. Messages sent before have no trace"
+            ) from None
         print_result(output, EVENTS.values(found.events), [EVENTS.table(found.events)])
         return found.failures
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -13,7 +14,15 @@ from rocketmq_py.cli.console import keep_line, progress_line
 from rocketmq_py.cli.message_input import BodySource
 from rocketmq_py.cli.runner import CommandError
 from rocketmq_py.cli.send_statistics import SEND_TIMEOUT, SendStatistics, rate_limiter
-from rocketmq_py.errors import Delivery, InvalidMessageError, MessageRefusedError, RocketMQError
+from rocketmq_py.client import core_of
+from rocketmq_py.errors import (
+    AccessDeniedError,
+    Delivery,
+    InvalidMessageError,
+    MessageRefusedError,
+    RocketMQError,
+    UnsupportedByBrokerError,
+)
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer, TransactionProducer, TransactionState
 
@@ -74,6 +83,8 @@ async def send_all(
                 else _transaction_producer(access.address, TransactionState(half), options)
             )
             async with producer:
+                if queue is not None:
+                    await _require_broker(producer, queue.broker_name)
                 await _send_each(
                     producer, make, bodies, statistics, queue=queue, rate=rate, half=half, oneway=oneway
                 )
@@ -84,6 +95,16 @@ async def send_all(
             statistics.record_failures(bodies.too_long, Delivery.NOT_SENT, "the line is longer than 4 MiB")
         if complete or statistics.sent or statistics.failed:
             statistics.report(trio.current_time() - started, empty=bodies.empty)
+
+
+async def _require_broker(producer: Producer, name: str) -> None:
+    """Raise ConfigurationError if a broker does not exist. A proxy does not list its brokers."""
+    from rocketmq_py.admin.operations import broker_named
+
+    with suppress(UnsupportedByBrokerError, AccessDeniedError):
+        info = await core_of(producer).name_servers.cluster_with_brokers()
+        if name not in core_of(producer).routes.brokers():
+            broker_named(name, info.broker_addr_table)
 
 
 async def _send_each(

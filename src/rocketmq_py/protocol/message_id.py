@@ -129,6 +129,11 @@ class OffsetMessageId:
         """The broker's address, ``host:port`` (``[host]:port`` for IPv6)."""
         return unpack_address(self.address)
 
+    @property
+    def has_port(self) -> bool:
+        """Whether the address has a possible port. It has none in nearly all unique ids of clients."""
+        return int.from_bytes(self.address[-4:], "big") <= 0xFFFF
+
     def is_of(self, broker_address: str) -> bool:
         """Return whether the broker at ``host:port`` made this id.
 

@@ -34,6 +34,11 @@ async def find_by_offset_id(
 ) -> ReceivedMessage | None:
     """Return the message with an offset message id, or None. See ``admin.messages.get``."""
     parsed = OffsetMessageId.parse(offset_message_id)
+    if topic is None and not parsed.has_port:
+        raise ConfigurationError(
+            f"{offset_message_id} is the message id of a client, not an offset_message_id of a broker. Pass "
+            "the topic of the message, too: topic=, or -t TOPIC on the command line"
+        )
     info = await client.name_servers.cluster_with_brokers()
     brokers = [
         (name, address)
