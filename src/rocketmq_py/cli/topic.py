@@ -49,11 +49,23 @@ if TYPE_CHECKING:
     from rocketmq_py.admin.topic_values import Permission, TopicSettings
     from rocketmq_py.errors import RocketMQError
 
+    _Choice = click.Choice[str]
+else:
+    _Choice = click.Choice  # not generic before click 8.2
+
+
+
+class UpperCaseChoice(_Choice):
+    """A choice of words in upper case, which accepts any case. Shells complete upper case."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word in upper case. See ``click.Choice.convert``."""
+        return super().convert(str(value).upper(), param, ctx)
+
+
 QUEUES = click.IntRange(1, MAX_QUEUES)
-PERMISSIONS = click.Choice(["RW", "R", "W", "-"], case_sensitive=False)
-TYPES = click.Choice(
-    ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE", "PRIORITY"], case_sensitive=False
-)
+PERMISSIONS = UpperCaseChoice(["RW", "R", "W", "-"])
+TYPES = UpperCaseChoice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE", "PRIORITY"])
 
 
 class _OnBroker(NamedTuple):
