@@ -67,6 +67,22 @@ async def test_completion_prints_no_warning_of_a_secret_that_others_may_read(
     assert ended.out == b"plain,Orders\n"
 
 
+@pytest.mark.parametrize("words", ["topic list -C", "config use", "config show", "config set"])
+async def test_named_clusters_are_completed(tmp_path: Path, words: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("[clusters.prod]\nsecret_key = 's'\n[clusters.test]\n[clusters.'prod;reboot']\n")
+    file.chmod(0o644)
+    ended = await run_cli(
+        env={
+            "_ROCKETMQ_PY_COMPLETE": "bash_complete",
+            "COMP_WORDS": f"rocketmq-py {words} pr",
+            "COMP_CWORD": str(len(words.split()) + 1),
+            "ROCKETMQ_CONFIG": str(file),
+        }
+    )
+    assert (ended.code, ended.out, ended.err) == (0, b"plain,prod\n", "")
+
+
 async def test_invalid_names_are_not_completed() -> None:
     """Otherwise a name server could put a shell command on the command line, or control the terminal."""
 

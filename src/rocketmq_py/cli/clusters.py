@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 File: TypeAlias = str
 """The name of a file."""
+_PLAIN_NAME = re.compile(r"[\w.-]+")
 DEFAULT_ADDRESS = "127.0.0.1:9876"
 """The client's default, repeated here so that ``--help`` does not import the client."""
 
@@ -190,6 +192,16 @@ class Clusters:
             complain(f"{self.path} contains a secret and is readable by other users; run chmod 600 on it")
 
 
+def complete_clusters(_: click.Context, __: click.Parameter, prefix: str) -> list[str]:
+    """Return the named clusters that start with ``prefix``, without those that a shell could run code in."""
+    path = file_of_clusters()
+    try:
+        names = Clusters.parse(path, read_file(path)).by_name
+    except ClustersError:
+        return []
+    return [name for name in sorted(names) if name.startswith(prefix) and _PLAIN_NAME.fullmatch(name)]
+
+
 def _check(path: Path, name: str, settings: object) -> None:
     if not isinstance(settings, dict):
         raise ClustersError(f"{path}: clusters.{name} is not a table")
@@ -216,7 +228,7 @@ _OPTIONS = (
         help="Name servers: host:port, host:port;host:port, or a URL with a path that returns them.",
     ),
     click.option(
-        "-C", "cluster_name", metavar="NAME", callback=checked(not_empty),
+        "-C", "cluster_name", metavar="NAME", callback=checked(not_empty), shell_complete=complete_clusters,
         envvar="ROCKETMQ_CLUSTER", show_envvar=True,
         help="A named cluster of the configuration. See rocketmq-py config --help.",
     ),

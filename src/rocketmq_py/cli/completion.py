@@ -1,4 +1,4 @@
-"""Completion of commands, topics and groups in shells."""
+"""Completion of commands, topics and groups in shells. ``clusters`` completes its names."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ _VARIABLE = "_ROCKETMQ_PY_COMPLETE"
 @click.command
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell. It completes commands, options, topics and groups.
+    """Print the completion script of a shell. It completes commands, options and names.
 
     \b
     bash:  eval "$(rocketmq-py completion bash)"      in ~/.bashrc
     zsh:   eval "$(rocketmq-py completion zsh)"       in ~/.zshrc
     fish:  rocketmq-py completion fish | source       in ~/.config/fish/config.fish
 
-    Topics and groups come from the cluster that the command line, the environment or the configuration
-    selects. Groups that never had a member are not completed.
+    The names are those of topics, groups and named clusters. Topics and groups come from the cluster that
+    the command line, the environment or the configuration selects. Groups that never had a
+    member are not completed.
     """
     shell_class = get_completion_class(shell)
     assert shell_class is not None

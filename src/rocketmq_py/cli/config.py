@@ -12,6 +12,7 @@ from rocketmq_py.cli.clusters import (
     SECRET_SETTINGS,
     TEXT_SETTINGS,
     Clusters,
+    complete_clusters,
     is_secret,
 )
 from rocketmq_py.cli.console import print_out
@@ -42,7 +43,7 @@ def list_clusters() -> None:
 
 
 @config.command()
-@click.argument("name", metavar="[CLUSTER]", required=False)
+@click.argument("name", metavar="[CLUSTER]", required=False, shell_complete=complete_clusters)
 def show(name: str | None) -> None:
     """Print the settings of CLUSTER, or of the default cluster, without its secrets."""
     clusters = Clusters.load()
@@ -60,7 +61,7 @@ def show(name: str | None) -> None:
 
 
 @config.command("set")
-@click.argument("name", metavar="CLUSTER")
+@click.argument("name", metavar="CLUSTER", shell_complete=complete_clusters)
 @click.argument(
     "settings", metavar="SETTING=VALUE...", nargs=-1, required=True, callback=checked(parse_property)
 )
@@ -111,7 +112,7 @@ def _parse_value(key: str, text: str) -> str | bool | None:
 
 
 @config.command()
-@click.argument("name", metavar="CLUSTER")
+@click.argument("name", metavar="CLUSTER", shell_complete=complete_clusters)
 def use(name: str) -> None:
     """Make CLUSTER the default."""
     from rocketmq_py.cli.cluster_file import use_cluster  # imports tomlkit, which only changes need
