@@ -54,7 +54,6 @@ else:
     _Choice = click.Choice  # not generic before click 8.2
 
 
-
 class UpperCaseChoice(_Choice):
     """A choice of words in upper case, which accepts any case. Shells complete upper case."""
 
