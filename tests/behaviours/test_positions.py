@@ -65,7 +65,8 @@ async def offsets_at(place: Place, position: Any) -> None:
 
 
 async def reset(place: Place, position: Any) -> None:
-    await place.admin.offsets.reset("g", place.queue.topic, position, dry_run=True)
+    group = f"group-{place.queue.topic}"
+    await place.admin.offsets.reset(group, place.queue.topic, position, dry_run=True)
 
 
 POSITIONS: tuple[Position | str, ...] = (
@@ -107,6 +108,7 @@ async def test_every_place_accepts_the_same_positions(
         client.lite_pull_consumer(f"group-{unique}") as consumer,
     ):
         await consumer.assign([queue])
+        await admin.groups.create(f"group-{unique}", if_not_exists=True)
         place = Place(client, reader, admin, consumer, queue)
         for position in POSITIONS:
             if isinstance(position, str) or position.kind in kinds:
