@@ -12,9 +12,9 @@ from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.consumer import PullResult
 from rocketmq_py.consumer.read import message_stream, pull_result_stream
 from rocketmq_py.consumer.read.queue_range import QueueRange
-from rocketmq_py.handoff.flattened import Flattened
 from rocketmq_py.handoff.forwarding import converted
 from rocketmq_py.handoff.hosted import call, check_usable
+from rocketmq_py.handoff.undelivered_messages import Flattened
 from rocketmq_py.message import ReceivedMessage
 
 Item = TypeVar("Item")
