@@ -387,3 +387,58 @@ async def test_messages_for_a_relay_share_a_batch(monkeypatch: pytest.MonkeyPatc
         one.message_id for one in outcomes if isinstance(one, SendResult)
     ]
     assert [context.messages[0].topic for context in hook.ended.values()] == ["Relay", "Relay"]
+
+
+@pytest.mark.parametrize("linger", LINGERS)
+async def test_closing_keeps_outcomes_whose_hooks_have_not_ended(
+    linger: float | None, jumping_clock: trio.testing.MockClock
+) -> None:
+    class Slow(Notes):
+        async def after_send(self, context: SendContext) -> None:  # type: ignore[override]  # hooks may be async
+            self.contexts.append(context)
+            await trio.sleep(60)
+
+    hook = Slow()
+    async with (
+        scripted_cluster(Store()) as cluster,
+        Producer(cluster.address, group="g", linger=linger, close_timeout=0.5) as producer,
+    ):
+        producer.add_hook(hook)
+        pending = [await producer.submit(Message("T", b"%d" % number)) for number in range(9)]
+    assert [one.exception() for one in pending] == [None] * 9
+    assert len(hook.ended) == 9
+    statistics = producer.statistics
+    assert (statistics.sent, statistics.failed, statistics.given_up) == (9, 0, 0)
+
+
+async def test_hooks_of_a_batch_run_at_once(jumping_clock: trio.testing.MockClock) -> None:
+    class Slow(ProducerHook):
+        async def after_send(self, context: SendContext) -> None:
+            await trio.sleep(1)
+
+    async with scripted_cluster(Store()) as cluster, batching(cluster.address, linger=0.005) as producer:
+        producer.add_hook(Slow())
+        pending = [await producer.submit(Message("T", b"x")) for _ in range(100)]
+        began = trio.current_time()
+        await pending[-1]
+        assert trio.current_time() - began < 2
+
+
+async def test_a_hook_is_called_once_although_its_send_is_cancelled_meanwhile(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    class Slow(Notes):
+        async def after_send(self, context: SendContext) -> None:  # type: ignore[override]  # hooks may be async
+            self.contexts.append(context)
+            await trio.sleep(1)
+
+    hook = Slow()
+    async with (
+        scripted_cluster(Store(), topics=()) as cluster,
+        batching(cluster.address, linger=0.005) as producer,
+    ):
+        producer.add_hook(hook)
+        with trio.move_on_after(0.5) as scope:
+            await producer.send(Message("T", b"x"), queue=SelectByHash("key"))
+    assert scope.cancelled_caught
+    assert len(hook.contexts) == 1

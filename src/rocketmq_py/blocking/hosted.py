@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -21,6 +22,7 @@ from rocketmq_py.handoff import hosted as base
 from rocketmq_py.handoff.forwarding import plain
 from rocketmq_py.handoff.hosted import Target, TrioContext, without_iterator
 
+_INTERRUPTED = re.compile(r"\b(When|If) cancelled")
 P = ParamSpec("P")
 R = TypeVar("R")
 Result = TypeVar("Result")
@@ -154,7 +156,7 @@ def written_for(
 
     def decorate(call: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
         wrapped: Callable[Concatenate[Any, P], R] = functools.wraps(method)(call)
-        wrapped.__doc__ = (method.__doc__ or "").replace("When cancelled", "When interrupted")
+        wrapped.__doc__ = _INTERRUPTED.sub(r"\1 interrupted", method.__doc__ or "")
         return wrapped
 
     return decorate

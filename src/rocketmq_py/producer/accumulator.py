@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
-from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.message import Message, MessageQueue, SendResult
 from rocketmq_py.producer.hooks import HookedSend, SendContext, show_batch
 from rocketmq_py.producer.pending import BatchedSend, PendingBatch, PendingSend
 
@@ -23,9 +24,20 @@ class ProducerBatch:
         timeout: seconds for the send, the smallest timeout of its messages. None for the setting.
         deadline: the time at which the batch is sent even if it is not full.
         is_in_flight: whether it has been passed to the producer.
+        outcomes: of its messages, once they are known. Hooks are called before they are set.
     """
 
-    __slots__ = ("contexts", "deadline", "is_in_flight", "messages", "pending", "queue", "size", "timeout")
+    __slots__ = (
+        "contexts",
+        "deadline",
+        "is_in_flight",
+        "messages",
+        "outcomes",
+        "pending",
+        "queue",
+        "size",
+        "timeout",
+    )
 
     def __init__(self, queue: MessageQueue | None, deadline: float) -> None:
         self.messages: list[Message] = []
@@ -36,6 +48,7 @@ class ProducerBatch:
         self.timeout: float | None = None
         self.deadline: float = deadline
         self.is_in_flight: bool = False
+        self.outcomes: Sequence[SendResult | RocketMQError] | None = None
 
     def show_to_hooks(self, send: HookedSend, start: int, end: int) -> None:
         """Show the hooks of some messages the request that they are sent in."""

@@ -35,6 +35,7 @@ from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.request_builder import RequestBuilder
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.producer.settings import ProducerSettings
+from rocketmq_py.remoting.nurseries import open_nursery
 
 YIELD_EVERY = 256
 """A task whose sends never wait yields to other tasks after this many, about once a millisecond."""
@@ -194,6 +195,9 @@ class Batcher:
         """Fail the messages without an outcome. ``closing`` logs them."""
         self._admission.close()
         for batch in self._accumulator.abandon():
+            if batch.outcomes is not None:  # its hooks have not ended
+                self._set_outcomes(batch, batch.outcomes, self._failures)
+                continue
             error = closed_error(may_be_stored=batch.is_in_flight)
             self._counters.send_failed(error, len(batch.messages))
             closing.add(batch.messages[0].topic, error, len(batch.messages))
@@ -235,9 +239,11 @@ class Batcher:
     async def _deliver(self, batch: ProducerBatch) -> None:
         for context in batch.contexts.values():
             context.started = trio.current_time()
-        outcomes = await self._outcomes(batch, 0, len(batch.messages))
-        for index, context in batch.contexts.items():
-            await self._hooks.after_outcome(context, outcomes[index])
+        outcomes = batch.outcomes = await self._outcomes(batch, 0, len(batch.messages))
+        if batch.contexts:
+            async with open_nursery() as nursery:
+                for index, context in batch.contexts.items():
+                    nursery.start_soon(self._hooks.after_outcome, context, outcomes[index])
         self._finish(batch, outcomes)
 
     def _finish(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:

@@ -105,7 +105,7 @@ class SendContext:
 
     @property
     def retries(self) -> int:
-        """The number of failed attempts."""
+        """The number of failed attempts. Without those of a batch that was divided because it was refused."""
         return sum(request.failures for request in self._requests)
 
 
@@ -122,7 +122,7 @@ class EndTransactionContext:
         producer_group: the producer group.
         client_id: the id of the client.
         topic: the topic of the message.
-        message_id: the id of the message, which is also ``Transaction.id``.
+        message_id: the id of the message, which Java's client calls the transaction id.
         transaction_id: the broker's id of the transaction. None if a check did not contain it.
         transaction_state: ``"commit"``, ``"rollback"`` or ``"unknown"``.
         from_check: whether this answers a broker's check.
@@ -220,7 +220,8 @@ class Hooks:
         context.seconds = trio.current_time() - context.started
         context.error = error
         cancelled = None
-        for hook in context._hooks:
+        hooks, context._hooks = context._hooks, []  # each is called once, also if this is cancelled
+        for hook in hooks:
             try:
                 await call_hook(hook.after_send, context, logger, "message")
             except trio.Cancelled as cancellation:

@@ -43,6 +43,7 @@ class Pipeline:
         self._hooks = hooks
         # Oldest first, with the bytes that each takes in ``admission``. None for awaited sends.
         self._in_flight: dict[Send, int | None] = {}
+        self._hooked: dict[Send, Outcome] = {}  # those whose hooks run, with their outcomes
         self._flushing = 0
         self._finished = trio.lowlevel.ParkingLot()  # tasks in flush()
         self._nursery: trio.Nursery | None = None
@@ -66,10 +67,14 @@ class Pipeline:
     def abandon(self, closing: Closing) -> None:
         """Fail the sends in flight, and those that wait for admission. Hooks are no longer called.
 
+        Sends that have an outcome, and whose hooks have not ended, keep it.
         ``closing`` logs them, so they are not reported as failures that were never retrieved.
         """
         self._nursery = None
         self.admission.close()
+        for send, outcome in list(self._hooked.items()):
+            self.finish(send, outcome)
+        self._hooked.clear()
         for send in list(self._in_flight):
             error, request = closed_error(may_be_stored=send.may_have_arrived), send.request
             self._cancel(send)
@@ -222,12 +227,14 @@ class Pipeline:
             self.finish(send, outcome)
         else:
             send.answered(outcome)
+            self._hooked[send] = outcome
             start_soon(self._nursery, self._run_hooks, send.context, send, outcome)
 
     async def _run_hooks(self, context: SendContext, send: Send, outcome: Outcome) -> None:
         result = outcome if isinstance(outcome, RocketMQError) else send_result(outcome)
         await self._hooks.after_outcome(context, result)
-        self.finish(send, outcome)
+        if self._hooked.pop(send, None) is not None:  # otherwise the producer was closed meanwhile
+            self.finish(send, outcome)
 
     def finish(self, send: Send, outcome: Outcome) -> None:
         """Count a send, and pass its outcome to the receiver."""

@@ -61,6 +61,22 @@ async def test_unsupported_result_is_a_failure(
     await wait_all_tasks_blocked()
     assert sent_back.offsets == [0]
     assert "the handler returned Other(), which concurrent consumers do not support" in caplog.text
+    assert process_queue.counts.last_error is not None
+    assert "the handler returned Other()" in process_queue.counts.last_error[0]
+
+
+async def test_result_that_cannot_be_described_is_a_failure(nursery: trio.Nursery) -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            raise ValueError("no")
+
+    async def handle(_: ReceivedMessage) -> object:
+        return Odd()
+
+    sent_back = SentBackMessages()
+    concurrent_dispatch(nursery, handle, send_back=sent_back).offer(filled_queue(1))
+    await wait_all_tasks_blocked()
+    assert sent_back.offsets == [0]
 
 
 # Lists

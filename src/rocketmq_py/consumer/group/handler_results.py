@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, TypeVar
 
@@ -13,6 +14,10 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import DELAY_LEVEL_NAMES, MAX_DELAY_LEVEL
 
 Value = TypeVar("Value")
+
+_RESULTS = reprlib.Repr()
+"""Describes values of any size, also those whose ``__repr__`` fails."""
+_RESULTS.maxother = _RESULTS.maxstring = 80
 
 FIRST_DELAY_LEVEL = 3
 """The default delay level after the first failure of a message. Each further failure adds 1."""
@@ -141,6 +146,6 @@ def unsupported_result(result: object, *, orderly: bool) -> ConfigurationError:
     else:
         reason = f"which {'ordered' if orderly else 'concurrent'} consumers do not support"
     return ConfigurationError(
-        f"the handler returned {result!r}, {reason}. Return None to acknowledge messages, or {supported} to "
-        "choose the delay, or raise an exception"
+        f"the handler returned {_RESULTS.repr(result)}, {reason}. Return None to acknowledge messages, or "
+        f"{supported} to choose the delay, or raise an exception"
     )

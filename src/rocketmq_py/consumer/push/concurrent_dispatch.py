@@ -148,6 +148,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
             return
         if not isinstance(result, ConsumeLater):
             error = unsupported_result(result, orderly=False)
+            call.buffer.counts.note_error(error)
             logger.error(
                 "handler failed: %s: %s: %s",
                 describe(call.buffer, *call.messages), self._redelivery.describe(messages), error,

@@ -172,6 +172,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
                 process_queue.uncommitted = []
                 return self._suspend if result.seconds is None else result.seconds
         error = unsupported_result(result, orderly=True)
+        process_queue.counts.note_error(error)
         logger.error(
             "handler failed: %s: %s: %s",
             describe(process_queue, *messages), self._failures.describe(messages), error,
