@@ -12,12 +12,14 @@ from rocketmq_py import Admin, Client, Credentials, Message, PendingSend, Receiv
 from rocketmq_py.admin import AccessNotFoundError, AclRule, AlreadyExistsError
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client.features import ACL_1, ACL_2
+from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import (
     AccessDeniedError,
     BrokerError,
     ConfigurationError,
     UnsupportedByBrokerError,
 )
+from rocketmq_py.testing import run_broker
 from tests.behaviours.apis import client_of_api
 from tests.behaviours.conftest import ClusterUnderTest
 
@@ -126,6 +128,31 @@ async def test_users_and_rules_are_created_changed_and_deleted(address: str) -> 
             await admin.access.delete_user("alice")
         assert (await admin.access.users("alice")).users == ()
         assert (await admin.access.rules("alice")).rules == ()
+
+
+async def test_changes_do_not_need_the_permission_to_list() -> None:
+    """A user with Update on clusters may create, change and delete users, without Get, which lists them."""
+    code, remark = ResponseCode.NO_PERMISSION, "the-admin has no permission to access the cluster"
+    with run_broker(access_keys={SUPER.access_key: SUPER.secret_key}) as broker:
+        brokers = tuple(broker.broker_names)
+        async with Admin(broker.name_server_address, credentials=SUPER) as admin:
+            access = admin.access
+            with (
+                broker.fail("AUTH_LIST_USER", code=code, remark=remark),
+                broker.fail("AUTH_LIST_ACL", code=code, remark=remark),
+            ):
+                with pytest.raises(AccessDeniedError):
+                    await access.create_user("alice", "alice-secret", if_not_exists=True)
+                assert await access.create_user("alice", "alice-secret") == brokers
+                assert await access.alter_user("alice", is_enabled=False) == brokers
+                await access.put_rule("alice", "Topic:Orders", ["Pub"])
+                assert await access.delete_rules("alice") == brokers
+            assert not (await access.rules("alice")).rules
+            (alice,) = (await access.users("alice")).users
+            assert not alice.is_enabled
+            with broker.fail("AUTH_LIST_USER", code=code, remark=remark):
+                assert await access.delete_user("alice") == brokers
+            assert not (await access.users("alice")).users
 
 
 async def test_brokers_check_the_current_secret_and_state_of_a_user(address: str) -> None:

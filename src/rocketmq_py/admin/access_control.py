@@ -34,7 +34,12 @@ from rocketmq_py.admin.operations import Operations, any_address, call_broker, m
 from rocketmq_py.arguments import check_flag, check_not_blank, check_text, check_texts, optional
 from rocketmq_py.client.features import ACL_1, ACL_2_ONLY
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import BrokerError, ConfigurationError, UnsupportedByBrokerError
+from rocketmq_py.errors import (
+    AccessDeniedError,
+    BrokerError,
+    ConfigurationError,
+    UnsupportedByBrokerError,
+)
 from rocketmq_py.protocol.bodies import (
     AclInfo,
     BrokerData,
@@ -78,6 +83,9 @@ class AccessControl(Operations):
     change, UnsupportedByBrokerError for brokers of 4.x and those whose access control is off, and
     SomeBrokersFailedError if the change failed on some of several brokers. A cancellation does not undo the
     changes that brokers have made by then.
+
+    A change first lists users or rules. A broker that does not let the caller list them receives the change
+    nevertheless. Only ``if_not_exists`` needs the listing.
     """
 
     async def users(self, part: str | None = None) -> UserListing:
@@ -121,9 +129,8 @@ class AccessControl(Operations):
             require_all(found, action)
         require_same_user(name, users, info)
         missing: dict[str, None] = {broker: None for broker, user in found.values.items() if user is None}
-        return await self._change_found(
-            CreateUserRequest(username=name), action, PartialResults(missing, found.failures), info.encode()
-        )
+        to_change = _with_unlisted(PartialResults(missing, found.failures))
+        return await self._change_found(CreateUserRequest(username=name), action, to_change, info.encode())
 
     async def alter_user(
         self,
@@ -351,14 +358,22 @@ def _single(results: PartialResults[str, tuple[Value, ...]]) -> PartialResults[s
 
 
 def _required(found: PartialResults[str, Value | None], kind: str, name: str) -> PartialResults[str, None]:
-    """Return the brokers that have a user or rule, and the failures of others.
+    """Return the brokers that have a user or rule, or may have it, and the failures of others.
 
     Raises AccessNotFoundError if all brokers have answered, and none has it.
     """
     having = [broker for broker, value in found.values.items() if value is not None]
     if not having and not found.failures:
         raise AccessNotFoundError(kind, name, tuple(found.values))
-    return PartialResults(dict.fromkeys(having), found.failures)
+    return _with_unlisted(PartialResults(dict.fromkeys(having), found.failures))
+
+
+def _with_unlisted(found: PartialResults[str, None]) -> PartialResults[str, None]:
+    """Add the brokers that refused to list users or rules. The change itself may be allowed."""
+    refusals = (AccessDeniedError, UnsupportedByBrokerError)
+    unlisted = [name for name, error in found.failures.items() if isinstance(error, refusals)]
+    failures = {name: error for name, error in found.failures.items() if name not in unlisted}
+    return PartialResults(dict.fromkeys(sorted([*found.values, *unlisted])), failures)
 
 
 def _merged(results: PartialResults[str, tuple[Value, ...]]) -> list[Value]:
