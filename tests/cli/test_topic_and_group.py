@@ -17,6 +17,7 @@ from rocketmq_py.admin.brokers import Brokers
 from rocketmq_py.cli import main
 from rocketmq_py.cli.tables import format_time
 from rocketmq_py.client import core_of
+from rocketmq_py.codes import ResponseCode
 from rocketmq_py.testing import run_broker
 from tests.cli.command import run_cli
 from tests.cli.conftest import Invoke, StartCli, StartMember
@@ -276,6 +277,16 @@ def test_a_deletion_of_a_group_warns_of_members_online(
     assert (ended.code, ended.out) == (0, b"group billing: deleted on broker-a\n")
     (line,) = ended.err.splitlines()
     assert line.startswith("rocketmq-py: 1 member is online in group billing: brokers that create")
+
+
+@pytest.mark.parametrize("request_name", ["GET_CONSUME_STATS", "GET_CONSUMER_CONNECTION_LIST"])
+def test_a_deletion_of_a_group_does_not_need_its_members(invoke: Invoke, request_name: str) -> None:
+    with run_broker() as broker:
+        at = ("-n", broker.name_server_address)
+        assert invoke("group", "create", "billing", *at).code == 0
+        with broker.fail(request_name, code=ResponseCode.NO_PERMISSION):
+            ended = invoke("group", "delete", "billing", "--yes", *at)
+    assert (ended.code, ended.out, ended.err) == (0, b"group billing: deleted on broker-a\n", "")
 
 
 @pytest.mark.parametrize(

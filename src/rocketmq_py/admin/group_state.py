@@ -111,6 +111,18 @@ async def group_connections(client: ClientCore, address: str, group: str) -> Con
         raise
 
 
+async def members_online(client: ClientCore, group: str) -> frozenset[str]:
+    """Return the client ids of the members that are connected to one of the brokers that answer.
+
+    Raises NameServerError or NoQueueError if the brokers are unknown.
+    """
+    brokers = (await client.name_servers.cluster_with_brokers()).broker_addr_table
+    results = await query_each(
+        sorted(brokers), lambda name: group_connections(client, any_address(brokers[name]), group)
+    )
+    return frozenset(one.client_id for each in results.values.values() if each for one in each.connection_set)
+
+
 async def group_on_broker(client: ClientCore, address: str, group: str) -> GroupOnBroker:
     """Return the state of a group on the broker at ``address``."""
     config = stats = connections = None

@@ -237,14 +237,15 @@ def delete(access: Access, output: OutputFormat, group: str, dead_letters: bool,
 
 def _members_online(access: Access, group: str) -> str | None:
     """Return a warning before a group with members is deleted. None if no member is known."""
-    from rocketmq_py.admin import GroupNotFoundError, SomeBrokersFailedError
-    from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
+    from rocketmq_py.admin.group_state import members_online
+    from rocketmq_py.client import core_of
+    from rocketmq_py.errors import RocketMQError
 
     async def query(admin: Admin) -> int:
         try:
-            return len((await admin.groups.describe(group)).members)
-        except (BrokerError, GroupNotFoundError, SomeBrokersFailedError, UnsupportedByBrokerError):
-            return 0  # the deletion reports the error if it has the same, and removes the rest of a group
+            return len(await members_online(core_of(admin), group))
+        except RocketMQError:
+            return 0  # the deletion does not need the number, and reports the error if it has the same
 
     if not (count := query_admin(access, query)):
         return None
