@@ -289,6 +289,13 @@ def test_a_deletion_of_a_group_does_not_need_its_members(invoke: Invoke, request
     assert (ended.code, ended.out, ended.err) == (0, b"group billing: deleted on broker-a\n", "")
 
 
+def test_more_read_queues_need_no_statistics_of_brokers(invoke: Invoke) -> None:
+    with run_broker(topics=["Orders"]) as broker:
+        broker.fail("GET_TOPIC_STATS_INFO", code=ResponseCode.NO_PERMISSION)
+        ended = invoke("topic", "alter", "Orders", "--queues", "9", "-n", broker.name_server_address)
+    assert (ended.code, ended.out, ended.err) == (0, b"topic Orders: altered on broker-a\n", "")
+
+
 @pytest.mark.parametrize(
     "text",
     [

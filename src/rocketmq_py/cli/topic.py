@@ -328,12 +328,14 @@ def alter(
 def _confirm_fewer_queues(access: Access, topic: str, read_queues: int, brokers: tuple[str, ...]) -> None:
     """Ask for confirmation if a topic has more read queues now, on one of ``brokers`` (empty for all)."""
     from rocketmq_py.admin.existing_queues import queue_range
+    from rocketmq_py.client import core_of
 
-    described = query_admin(access, lambda admin: admin.topics.describe(topic))
+    route = query_admin(access, lambda admin: core_of(admin).name_servers.find_route(topic))
+    counts = {data.broker_name: data.read_queue_nums for data in route.queue_datas}
     removed = [
-        queue_range(name, read_queues, settings.read_queues)
-        for name, settings in described.brokers.items()
-        if settings.read_queues > read_queues and (not brokers or name in brokers)
+        queue_range(name, read_queues, count)
+        for name, count in sorted(counts.items())
+        if count > read_queues and (not brokers or name in brokers)
     ]
     if removed:
         confirm(
