@@ -1,4 +1,4 @@
-"""Options of ``send`` for half messages, delivery times and priorities."""
+"""Options of ``send`` for half messages, queues, delivery times and priorities."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import trio
 from rocketmq_py import Client, ReceivedMessage
 from rocketmq_py.cli import send_loop
 from rocketmq_py.cli.option_values import parse_future_time
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.testing import run_broker
 from tests.cli.conftest import Invoke
 
 
@@ -44,6 +46,15 @@ def test_a_half_message_without_a_cluster_is_one_line(
     ended = invoke("send", "-t", "Orders", "x", "--half", "commit", "-n", unused_address)
     assert ended.code == 1
     assert ended.err.startswith("rocketmq-py: the first message failed: no name server answered")
+
+
+def test_a_queue_of_the_topic_needs_no_list_of_brokers(invoke: Invoke) -> None:
+    with run_broker(topics=["Orders"]) as broker:
+        send = ("send", "-t", "Orders", "x", "-n", broker.name_server_address, "--queue")
+        with broker.fail("GET_BROKER_CLUSTER_INFO", code=ResponseCode.SYSTEM_ERROR):
+            ended = invoke(*send, "broker-a/0")
+        assert ended.code == 0, ended.err
+        assert invoke(*send, "zz/0").err == "rocketmq-py: broker 'zz' does not exist; brokers: broker-a\n"
 
 
 def test_deliver_at_delays_messages(invoke: Invoke, threaded_broker: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import trio
@@ -15,14 +14,7 @@ from rocketmq_py.cli.message_input import BodySource
 from rocketmq_py.cli.runner import CommandError
 from rocketmq_py.cli.send_statistics import SEND_TIMEOUT, SendStatistics, rate_limiter
 from rocketmq_py.client import core_of
-from rocketmq_py.errors import (
-    AccessDeniedError,
-    Delivery,
-    InvalidMessageError,
-    MessageRefusedError,
-    RocketMQError,
-    UnsupportedByBrokerError,
-)
+from rocketmq_py.errors import Delivery, InvalidMessageError, MessageRefusedError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer, TransactionProducer, TransactionState
 
@@ -84,7 +76,7 @@ async def send_all(
             )
             async with producer:
                 if queue is not None:
-                    await _require_broker(producer, queue.broker_name)
+                    await _require_broker(producer, queue)
                 await _send_each(
                     producer, make, bodies, statistics, queue=queue, rate=rate, half=half, oneway=oneway
                 )
@@ -97,14 +89,22 @@ async def send_all(
             statistics.report(trio.current_time() - started, empty=bodies.empty)
 
 
-async def _require_broker(producer: Producer, name: str) -> None:
-    """Raise ConfigurationError if a broker does not exist. A proxy does not list its brokers."""
+async def _require_broker(producer: Producer, queue: MessageQueue) -> None:
+    """Raise ConfigurationError if the broker of a queue does not exist.
+
+    Only a broker without the topic is looked up in the cluster. A proxy, for example, does not list brokers.
+    """
     from rocketmq_py.admin.operations import broker_named
 
-    with suppress(UnsupportedByBrokerError, AccessDeniedError):
-        info = await core_of(producer).name_servers.cluster_with_brokers()
-        if name not in core_of(producer).routes.brokers():
-            broker_named(name, info.broker_addr_table)
+    core = core_of(producer)
+    try:
+        route = await core.routes.get(queue.topic, for_sending=True)
+        if queue.broker_name in {*route.brokers, *[one.broker_name for one in route.write_queues]}:
+            return
+        info = await core.name_servers.cluster_with_brokers()
+    except RocketMQError:
+        return  # sending reports the errors that concern it
+    broker_named(queue.broker_name, info.broker_addr_table)
 
 
 async def _send_each(
