@@ -206,6 +206,16 @@ def test_check_health_counts_a_server_that_denies_access(invoke: Invoke) -> None
     )
 
 
+def test_check_health_counts_a_name_server_that_denies_access(invoke: Invoke) -> None:
+    remark = "AclException: No accessKey is configured"
+    with run_broker() as broker:
+        for request in ("GET_BROKER_CLUSTER_INFO", "GET_NAMESRV_CONFIG"):
+            broker.fail(request, code=ResponseCode.SYSTEM_ERROR, remark=remark)
+        ended = invoke("check", "health", "-n", broker.name_server_address)
+    start = f"OK - 1 of 1 name servers answer; brokers cannot be listed: {broker.name_server_address} denies"
+    assert (ended.code, ended.out.decode()[: len(start)]) == (0, start)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

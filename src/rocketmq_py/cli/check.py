@@ -261,9 +261,9 @@ def _lag_text(lags: Mapping[str, int], members: int, topic: str | None, incomple
 def health(access: Access, expected: int | None, output: str) -> None:
     """Check that all name servers and brokers answer.
 
-    It is WARNING if some do not answer, and CRITICAL if no name server or no broker does. If a service does
-    not list its brokers, only the name servers are checked. A server that denies access or does not offer
-    the request answers.
+    It is WARNING if some do not answer, and CRITICAL if no name server or no broker does. If name servers do
+    not list brokers, only the name servers are checked. A server that denies access or does not offer the
+    request answers.
     """
     from rocketmq_py.cli.health_check import find_servers
 

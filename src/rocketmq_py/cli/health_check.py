@@ -98,7 +98,7 @@ async def find_servers(admin: Admin, expected: int | None) -> Servers:
     note = None
     try:
         listed = await admin.brokers.list()
-    except UnsupportedByBrokerError as error:
+    except _REFUSALS as error:
         note = f"brokers cannot be listed: {error}"
         roles = ROLES if expected is not None else ROLES[:1]
     except (NameServerError, NoQueueError) as error:
