@@ -162,6 +162,9 @@ def test_check_health_lists_name_servers_that_do_not_answer(
     text = "CRITICAL - 0 of 2 name servers answer and 0 of 0 brokers answer; name server "
     assert ended.out.decode().startswith(text)
     assert ended.out.decode().endswith("; no name server answered | name_servers=0;;;0;2 brokers=0;;;0;0\n")
+    expecting = invoke(*check, "--brokers", "2").out.decode()
+    assert "; no name server answered | name_servers=0" in expecting
+    assert "name servers know" not in expecting
     printed = json.loads(invoke(*check, "--json").out)
     assert (printed["state"], len(printed["reasons"])) == ("CRITICAL", 3)
     servers = {one["address"]: (one["role"], one["up"]) for one in printed["servers"]}

@@ -67,11 +67,12 @@ class Servers:
     @property
     def notes(self) -> Sequence[str]:
         """Why servers may be missing."""
-        notes = [] if self.note is None else [self.note]
+        if self.note is not None:
+            return [self.note]  # the brokers are unknown
         known = sum(one.role == "broker" for one in self.servers)
-        if self.expected is not None and "broker" in self.roles and known < self.expected:
-            notes.append(f"name servers know {known} brokers, and {self.expected} are expected")
-        return notes
+        if self.expected is not None and known < self.expected:
+            return [f"name servers know {known} brokers, and {self.expected} are expected"]
+        return []
 
     @property
     def is_critical(self) -> bool:
