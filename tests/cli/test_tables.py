@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
+from rocketmq_py.cli.client import CLIENTS
+from rocketmq_py.cli.group_tables import MEMBERS, QUEUES
 from rocketmq_py.cli.table_layout import Column, folded_table, plain_table
 from rocketmq_py.cli.tables import (
     Field,
@@ -48,6 +50,11 @@ def test_a_pipe_gets_a_line_per_row(capsys: pytest.CaptureFixture[str], form: Ou
     lines = printed(capsys, ROWS, form).splitlines()
     assert lines[:2] == ["All: 3", "TOPIC     QUEUES" + ("  BROKERS" if form is OutputFormat.WIDE else "")]
     assert [line.split()[:2] for line in lines[2:]] == [["Orders", "12,345"], ["%RETRY%g", "1"], ["a", "-"]]
+
+
+@pytest.mark.parametrize("listing", [CLIENTS, MEMBERS, QUEUES])
+def test_client_ids_are_not_folded(listing: Listing) -> None:
+    assert [column.title for column in listing.table([]).columns if column.whole] == ["CLIENT"]
 
 
 def test_a_table_without_rows_has_its_head(capsys: pytest.CaptureFixture[str]) -> None:

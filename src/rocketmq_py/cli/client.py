@@ -37,7 +37,7 @@ def _milliseconds(seconds: float) -> float:
 
 
 CLIENTS: Final = Listing(
-    Field("client_id", "CLIENT"),
+    Field("client_id", "CLIENT", whole=True),
     Field("address", "ADDRESS"),
     Field("language", "LANGUAGE"),
     Field("version", "VERSION"),

@@ -26,12 +26,12 @@ QUEUES: Final = Listing(
     Field("pull_offset"),
     Field("lag", "LAG", right=True),
     Field("last_consumed_ms", "LAST CONSUMED", cell=format_time),
-    Field("client_id", "CLIENT", wide=True),
+    Field("client_id", "CLIENT", wide=True, whole=True),
 )
 SUBSCRIPTIONS: Final = Listing(Field("topic"), Field("expression"), Field("kind"))
 _OWN_SUBSCRIPTIONS = Listing(Field("topic"), Field("expression"))
 MEMBERS: Final = Listing(
-    Field("client_id", "CLIENT"),
+    Field("client_id", "CLIENT", whole=True),
     Field("address", "ADDRESS"),
     Field("language", "LANGUAGE"),
     Field("version", "VERSION"),

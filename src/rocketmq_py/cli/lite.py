@@ -218,7 +218,7 @@ def _topic_tables(topic: LiteTopic) -> list[Table]:
     ]
     tables = [HOMES.table_by("LITE TOPIC", [(topic.lite_topic, topic.brokers.items())])]
     if subscribers:
-        tables.append(Table([Column("GROUP"), Column("CLIENT"), Column("BROKER")], subscribers))
+        tables.append(Table([Column("GROUP"), Column("CLIENT", whole=True), Column("BROKER")], subscribers))
     return tables
 
 
@@ -231,7 +231,8 @@ def _client_value(described: LiteSubscriptionDescription) -> dict[str, Any]:
 
 
 def _client_table(described: LiteSubscriptionDescription) -> Table:
-    return SUBSCRIBED.table_by("CLIENT", [(described.client_id, described.brokers.items())])
+    items = [(described.client_id, described.brokers.items())]
+    return SUBSCRIBED.table_by("CLIENT", items, whole=True)
 
 
 def _lag_value(report: LiteLagReport) -> dict[str, Any]:

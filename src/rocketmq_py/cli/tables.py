@@ -235,6 +235,7 @@ class Field:
         cell: returns the text for a cell from the value. The default is the value.
         right: whether cells are aligned to the right, as numbers are.
         wide: whether only ``--wide`` shows the column.
+        whole: whether a narrow terminal neither folds the cells nor leaves the column out, as for ids.
     """
 
     def __init__(
@@ -246,11 +247,13 @@ class Field:
         cell: Callable[[Any], object] | None = None,
         right: bool = False,
         wide: bool = False,
+        whole: bool = False,
     ) -> None:
         self.name: Final = name
         self.title: Final = title
         self.right: Final = right
         self.wide: Final = wide
+        self.whole: Final = whole
         self._cell = cell
         found = get or name or ""
         self.value: Callable[[Any], object] = attrgetter(found) if isinstance(found, str) else found
@@ -268,7 +271,9 @@ class Listing:
         self._fields = fields
         self._named = [(field.name, field) for field in fields if field.name is not None]
         self._shown = [field for field in fields if field.title is not None]
-        self._columns = [Column(field.title or "", field.right, field.wide) for field in self._shown]
+        self._columns = [
+            Column(field.title or "", field.right, field.wide, whole=field.whole) for field in self._shown
+        ]
 
     def value(self, item: Any) -> dict[str, Any]:
         """Return the JSON object of an item."""
@@ -294,7 +299,12 @@ class Listing:
         return Table(self._columns, [self.row(item) for item in items], title)
 
     def table_by(
-        self, group: str, groups: Iterable[tuple[str, Iterable[Any]]], title: str | None = None
+        self,
+        group: str,
+        groups: Iterable[tuple[str, Iterable[Any]]],
+        title: str | None = None,
+        *,
+        whole: bool = False,
     ) -> Table:
         """Return a table of the items of several groups. The first column has the name of each group.
 
@@ -302,9 +312,10 @@ class Listing:
             group: the title of the first column.
             groups: the names of the groups, and their items.
             title: a line above the table. None for no line.
+            whole: whether the names of groups are never folded.
         """
         rows = [(name, *self.row(item)) for name, items in groups for item in items]
-        return Table([Column(group), *self._columns], rows, title)
+        return Table([Column(group, whole=whole), *self._columns], rows, title)
 
 
 MESSAGE_QUEUES: Final = Listing(Field("topic"), Field("broker_name"), Field("queue_id"))
