@@ -99,7 +99,10 @@ def test_missing_messages_and_clients_are_one_line(invoke: Invoke, threaded_brok
         ),
         (["send", "-t", "Orders", "--queue", "zz/0", "x"], "broker 'zz' does not exist; brokers: broker-a"),
         (["message", "trace", "0000", "--trace-topic", "None"], "tracing is off: topic 'None' does not"),
-        (["client", "list", "-G", "nope"], "group 'nope' does not exist"),
+        (
+            ["client", "list", "-G", "nope"],
+            "no client of group 'nope' is online, and no consumer group has this name",
+        ),
         (["message", "get", *place], "queue Orders/broker-a/0 has no message at offset 9"),
         (["message", "find", "Nothing", "k"], "topic 'Nothing' does not exist"),
         (["message", "tracks", "0000", "-t", "Orders"], "message 0000 does not exist"),

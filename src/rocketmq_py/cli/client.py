@@ -90,11 +90,24 @@ def list_clients(access: Access, output: OutputFormat, group: str | None) -> Non
             if group is None or group in (*one.producer_groups, *one.consumer_groups)
         ]
         if group is not None and not found and not listing.failures:
-            await admin.groups.describe(group)  # fails if it does not exist
+            await _require_group(admin, group)
         print_result(output, CLIENTS.values(found), [CLIENTS.table(found)])
         return listing.failures
 
     run_admin(access, work)
+
+
+async def _require_group(admin: Admin, group: str) -> None:
+    """Raise CommandError if no group without clients has this name. Only consumer groups exist without."""
+    from rocketmq_py.admin import GroupNotFoundError
+    from rocketmq_py.cli.runner import CommandError
+
+    try:
+        await admin.groups.describe(group)
+    except GroupNotFoundError:
+        raise CommandError(
+            f"no client of group {group!r} is online, and no consumer group has this name"
+        ) from None
 
 
 @client.command()
