@@ -18,7 +18,7 @@ from rocketmq_py.testing import World, simulate
 GROUP = "billing"
 
 
-def run_with_group(work: Callable[[Admin, World], Awaitable[None]]) -> None:
+def run_with_group(work: Callable[[Admin, World], Awaitable[None]], *, replicas: bool = False) -> None:
     """Run ``work`` with a group that has offset 0 in Orders on two brokers, and in Alone on broker-b."""
 
     async def program(world: World) -> None:
@@ -33,7 +33,7 @@ def run_with_group(work: Callable[[Admin, World], Awaitable[None]]) -> None:
                         await reader.commit(GROUP, {queue: 0})
             await work(admin, world)
 
-    simulate(program, seed=1, brokers=2)
+    simulate(program, seed=1, brokers=2, replicas=replicas)
 
 
 def test_resets_are_sorted_by_topic_and_broker() -> None:
@@ -142,6 +142,20 @@ def test_a_dry_run_fails_as_the_reset_of_a_group_that_does_not_exist() -> None:
             assert {type(error) for error in caught.value.failures.values()} == {GroupNotFoundError}
 
     run_with_group(work)
+
+
+def test_a_dry_run_needs_the_masters_as_the_reset_does() -> None:
+    async def work(admin: Admin, world: World) -> None:
+        await trio.sleep(10)  # until the replicas have the offsets
+        await world.crash("broker-a")
+        for dry_run in (False, True):
+            with pytest.raises(
+                SomeBrokersFailedError, match="'broker-a' has no master at the moment"
+            ) as caught:
+                await admin.offsets.reset(GROUP, "Orders", "latest", dry_run=dry_run)
+            assert {type(error) for error in caught.value.failures.values()} == {NoQueueError}
+
+    run_with_group(work, replicas=True)
 
 
 def test_a_dry_run_needs_no_permission_to_list_groups() -> None:

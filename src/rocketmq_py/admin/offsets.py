@@ -310,7 +310,7 @@ class Offsets(Operations):
         """Return the plan of one broker. Raises the error with which :meth:`_apply` would refuse it."""
         if not plan:
             return plan
-        client, address = self._client, any_address(broker)
+        client, address = self._client, master_address(broker)
         if not await self._resets_by_itself(address):
             if _timestamp_ms(to) is None and await group_connections(client, address, group) is not None:
                 raise await self._unsupported(group, address)
