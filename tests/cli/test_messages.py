@@ -95,7 +95,7 @@ def test_missing_messages_and_clients_are_one_line(invoke: Invoke, threaded_brok
         ),
         (
             ["message", "get", "-t", "Orders", "--broker", "broker-a", "--queue", "99", "--offset", "0"],
-            "topic 'Orders' does not have Orders/broker-a/99; its queues: broker-a/0",
+            "topic 'Orders' does not have broker-a/99; its queues: broker-a/0",
         ),
         (["send", "-t", "Orders", "--queue", "zz/0", "x"], "broker 'zz' does not exist; brokers: broker-a"),
         (["message", "trace", "0000", "--trace-topic", "None"], "tracing is off: topic 'None' does not"),

@@ -111,7 +111,7 @@ async def test_group_describe_and_reset(address: str) -> None:
     unknown = line.replace(b"2", b"77", 1)
     refused = await run_cli(*reset, "--file", "-", "--yes", "-n", address, stdin=line + unknown)
     assert (refused.code, refused.out) == (1, b"")
-    text = "topic 'Orders' does not have Orders/broker-a/77; its queues: broker-a/0 to 3"
+    text = "topic 'Orders' does not have broker-a/77; its queues: broker-a/0 to 3"
     assert refused.err == f"rocketmq-py: {text}\n"
 
 

@@ -35,7 +35,9 @@ def missing_queues(topic: str, unknown: Iterable[MessageQueue], counts: Mapping[
         unknown: the queues.
         counts: the number of queues that it has on each broker.
     """
-    names = [queue_name(queue) for queue in unknown]
+    names = [
+        f"{one.broker_name}/{one.queue_id}" if one.topic == topic else queue_name(one) for one in unknown
+    ]
     others = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     existing = ", ".join(queue_range(name, 0, count) for name, count in sorted(counts.items()) if count)
     return NoQueueError(
