@@ -401,8 +401,9 @@ def test_a_broker_is_taken_out_of_service_and_back(invoke: Invoke, threaded_brok
     assert "  RW (in the route: R)  " in described
     value = json.loads(invoke("topic", "describe", "Orders", "--json", *at).out)["brokers"][0]
     assert (value["permission"], value["permission_in_route"]) == ("RW", "R")
-    added = json.loads(invoke("broker", "add-write-permission", "broker-a", "--json", *at).out)
-    assert added == {"broker": "broker-a", "name_servers": [{"address": address, "topics": int(count)}]}
+    (broker,) = json.loads(invoke("broker", "list", "--json", *at).out)
+    added = json.loads(invoke("broker", "add-write-permission", broker["address"], "--json", *at).out)
+    assert added == {"broker_name": "broker-a", "name_servers": [{"address": address, "topics": int(count)}]}
     assert "  RW  " in invoke("topic", "describe", "Orders", *at).out.decode().splitlines()[2]
 
 

@@ -10,6 +10,7 @@ from rocketmq_py.address import normal_address
 from rocketmq_py.admin.fan_out import Listing, PartialResults, change_each, query_each
 from rocketmq_py.admin.operations import Operations, call_all_name_servers, call_broker, call_name_server
 from rocketmq_py.arguments import check_not_blank, check_settings
+from rocketmq_py.client.core import ClientCore
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.protocol.bodies import MASTER_ID, KeyValueTable, read_properties, write_properties
 from rocketmq_py.protocol.headers import (
@@ -135,7 +136,7 @@ class BrokerListing(Listing[BrokerStatus]):
 
 
 @attrs.frozen
-class _RegisteredBroker:
+class RegisteredBroker:
     """A broker as name servers know it."""
 
     name: str
@@ -154,17 +155,18 @@ class Brokers(Operations):
 
     async def list(self) -> BrokerListing:
         """Return all brokers of all clusters, with replicas. Java: ``clusterList``, ``brokerStatus``."""
-        registered = {broker.address: broker for broker in await self._registered()}
+        registered = {broker.address: broker for broker in await _registered(self._client)}
         results = await query_each(registered, lambda address: self._status(registered[address]))
         return BrokerListing(brokers=tuple(results.values.values()), failures=results.failures)
 
     async def describe(self, broker: str) -> BrokerStatus:
         """Return the runtime figures of a broker. Java: ``brokerStatus``."""
-        return await self._status(await self._find(broker))
+        return await self._status(await find_broker(self._client, broker))
 
     async def settings(self, broker: str) -> Mapping[str, str]:
         """Return a broker's configuration under Java's names, sorted. Java: ``getBrokerConfig``."""
-        answer = await call_broker(self._client, (await self._find(broker)).address, GetBrokerConfigRequest())
+        address = (await find_broker(self._client, broker)).address
+        answer = await call_broker(self._client, address, GetBrokerConfigRequest())
         return dict(sorted(read_properties(answer.body).items()))
 
     async def alter(self, broker: str, settings: Mapping[str, str]) -> None:
@@ -182,7 +184,7 @@ class Brokers(Operations):
         known = await self.settings(broker)
         if unknown := sorted(settings.keys() - known.keys()):
             raise ConfigurationError(f"broker {broker!r} has no setting {', '.join(unknown)}")
-        address = (await self._find(broker)).address
+        address = (await find_broker(self._client, broker)).address
         await call_broker(self._client, address, UpdateBrokerConfigRequest(), body)
 
     async def wipe_write_permission(self, broker: str) -> Mapping[str, int]:
@@ -199,7 +201,7 @@ class Brokers(Operations):
             SomeBrokersFailedError: the change failed on some of several name servers. With a single one its
                 own error is raised.
         """
-        name = (await self._find(broker)).name
+        name = (await find_broker(self._client, broker)).name
         header = WipeWritePermissionRequest(broker=name)
 
         async def wipe(address: str) -> int:
@@ -218,7 +220,7 @@ class Brokers(Operations):
             SomeBrokersFailedError: the change failed on some of several name servers. With a single one its
                 own error is raised.
         """
-        name = (await self._find(broker)).name
+        name = (await find_broker(self._client, broker)).name
         header = AddWritePermissionRequest(broker=name)
 
         async def add(address: str) -> int:
@@ -233,36 +235,41 @@ class Brokers(Operations):
         """Run a change on each name server, since they do not share state."""
         return await change_each(await self._client.name_servers.all_addresses(), change, action)
 
-    async def _status(self, broker: _RegisteredBroker) -> BrokerStatus:
+    async def _status(self, broker: RegisteredBroker) -> BrokerStatus:
         answer = await call_broker(self._client, broker.address, GetBrokerRuntimeInfoRequest())
         details = dict(sorted(KeyValueTable.decode(answer.body).table.items()))
         return BrokerStatus._of(broker.name, broker.cluster, broker.broker_id, broker.address, details)
 
-    async def _registered(self) -> tuple[_RegisteredBroker, ...]:
-        """Return all brokers that name servers know, sorted by cluster, name and id."""
-        info = await self._client.name_servers.cluster_with_brokers()
-        clusters = {name: cluster for cluster, names in info.cluster_addr_table.items() for name in names}
-        registered = [
-            _RegisteredBroker(name, clusters.get(name, broker.cluster), broker_id, address)
-            for name, broker in info.broker_addr_table.items()
-            for broker_id, address in broker.broker_addrs.items()
-        ]
-        return tuple(sorted(registered, key=lambda one: (one.cluster, one.name, one.broker_id)))
 
-    async def _find(self, broker: str) -> _RegisteredBroker:
-        """Return the broker with this address, or the master with this name."""
-        check_not_blank(broker, "broker")
-        registered = await self._registered()
-        address = normal_address(broker)
-        for one in registered:
-            if address == one.address or (broker == one.name and one.broker_id == MASTER_ID):
-                return one
-        if replicas := [one.address for one in registered if one.name == broker]:
-            raise ConfigurationError(
-                f"broker {broker!r} has no master now; use the address of a replica: {', '.join(replicas)}"
-            )
-        known = ", ".join(f"{one.name} ({one.address})" for one in registered) or "none"
-        raise ConfigurationError(f"broker {broker!r} does not exist; brokers: {known}")
+async def find_broker(client: ClientCore, broker: str) -> RegisteredBroker:
+    """Return the broker with this address, or the master with this name.
+
+    Raises ConfigurationError if name servers do not know it, and NameServerError if none answers.
+    """
+    check_not_blank(broker, "broker")
+    registered = await _registered(client)
+    address = normal_address(broker)
+    for one in registered:
+        if address == one.address or (broker == one.name and one.broker_id == MASTER_ID):
+            return one
+    if replicas := [one.address for one in registered if one.name == broker]:
+        raise ConfigurationError(
+            f"broker {broker!r} has no master now; use the address of a replica: {', '.join(replicas)}"
+        )
+    known = ", ".join(f"{one.name} ({one.address})" for one in registered) or "none"
+    raise ConfigurationError(f"broker {broker!r} does not exist; brokers: {known}")
+
+
+async def _registered(client: ClientCore) -> tuple[RegisteredBroker, ...]:
+    """Return all brokers that name servers know, sorted by cluster, name and id."""
+    info = await client.name_servers.cluster_with_brokers()
+    clusters = {name: cluster for cluster, names in info.cluster_addr_table.items() for name in names}
+    registered = [
+        RegisteredBroker(name, clusters.get(name, broker.cluster), broker_id, address)
+        for name, broker in info.broker_addr_table.items()
+        for broker_id, address in broker.broker_addrs.items()
+    ]
+    return tuple(sorted(registered, key=lambda one: (one.cluster, one.name, one.broker_id)))
 
 
 class NameServers(Operations):

@@ -25,7 +25,7 @@ from rocketmq_py.cli.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from rocketmq_py.admin import Admin
     from rocketmq_py.errors import RocketMQError
@@ -141,7 +141,7 @@ def wipe_write_permission(access: Access, output: OutputFormat, name: str) -> No
     """
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        return await _change_permission(output, name, "wiped", admin.brokers.wipe_write_permission(name))
+        return await _change_permission(output, admin, name, "wiped", admin.brokers.wipe_write_permission)
 
     run_admin(access, work)
 
@@ -154,18 +154,30 @@ def add_write_permission(access: Access, output: OutputFormat, name: str) -> Non
     """Let producers send to a broker again, after `wipe-write-permission`."""
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
-        return await _change_permission(output, name, "added", admin.brokers.add_write_permission(name))
+        return await _change_permission(output, admin, name, "added", admin.brokers.add_write_permission)
 
     run_admin(access, work)
 
 
 async def _change_permission(
-    output: OutputFormat, name: str, change: str, counts: Awaitable[Mapping[str, int]]
+    output: OutputFormat,
+    admin: Admin,
+    broker: str,
+    done: str,
+    change: Callable[[str], Awaitable[Mapping[str, int]]],
 ) -> Mapping[str, RocketMQError]:
-    """Change a permission, and print the number of topics that each name server changed."""
-    changed, failures = await partial_result(counts)
-    value = {"broker": name, "name_servers": [{"address": key, "topics": changed[key]} for key in changed]}
+    """Change a permission of the broker with this name or address.
+
+    Print the number of topics that each name server changed.
+    """
+    from rocketmq_py.admin.brokers import find_broker
+    from rocketmq_py.client import core_of
+
+    name = (await find_broker(core_of(admin), broker)).name
+    changed, failures = await partial_result(change(broker))
+    counts = [{"address": address, "topics": count} for address, count in changed.items()]
     columns = [Column("NAME SERVER"), Column("TOPICS", right=True)]
-    table = Table(columns, list(changed.items()), title=f"broker {name}: write permission {change}")
+    table = Table(columns, list(changed.items()), title=f"broker {name}: write permission {done}")
+    value = {"broker_name": name, "name_servers": counts}
     print_result(output, value, [table])
     return failures
