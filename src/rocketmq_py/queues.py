@@ -72,8 +72,8 @@ class SendResult:
             commit log.
         queue: the queue that holds the message.
         queue_offset: the message's offset in that queue.
-        transaction_id: the broker's id of the transaction, else equal to ``message_id``. None if the broker
-            did not send one.
+        transaction_id: the transaction id in the broker's answer. Brokers return the ``message_id``. None if
+            the answer has none.
         recall_handle: the handle that recalls a timed message (brokers 5.x), else None.
         region: the broker's region, for trace records.
         trace_on: whether the broker wants this message traced.

@@ -118,10 +118,10 @@ class TransactionProducer(Producer):
 
         Args:
             message: the message. It cannot be delayed.
-            local_work: called with the message and the id of its transaction when the half message is stored.
-                An async function, or a plain one, which runs in a worker thread. It returns a
-                TransactionState. If it raises, the setting ``on_error`` is reported, and the exception is
-                logged and in the result.
+            local_work: called with the message and its ``message_id``, which identifies the transaction, when
+                the half message is stored. An async function, or a plain one, which runs in a worker thread.
+                It returns a TransactionState. If it raises, the setting ``on_error`` is reported, and the
+                exception is logged and in the result.
             queue: the queue, or a selector; see Producer.
             timeout: seconds for storing the half message. None for the setting ``send_timeout``.
             check_immunity: seconds, rounded up to whole ones, during which the broker does not check. None

@@ -134,7 +134,11 @@ class Transaction:
 
     @property
     def transaction_id(self) -> str:
-        """The id of the transaction: the ``message_id`` of the message that ``check`` gets."""
+        """The id that identifies the transaction to the program: ``result.message_id``.
+
+        ``local_work`` receives it, and the message that ``check`` receives has it as its ``message_id``. The
+        broker's own id of the transaction is ``result.transaction_id``.
+        """
         return self.result.message_id
 
 
