@@ -137,7 +137,7 @@ def wipe_write_permission(access: Access, output: OutputFormat, name: str) -> No
     """Stop producers from sending to a broker, before it is taken down.
 
     Consumers still read it. Name servers store the change, and lose it if the broker restarts, and for topics
-    that are created or changed on it.
+    that are created or changed on it. Giving the permission back needs name servers 4.9.2 or newer.
     """
 
     async def work(admin: Admin) -> Mapping[str, RocketMQError]:
