@@ -19,9 +19,9 @@ import attrs
 from rocketmq_py.arguments import wrong_type
 from rocketmq_py.client.client import Member, core_of
 from rocketmq_py.client.core import ClientCore
-from rocketmq_py.client.histogram import BOUNDS, HistogramSnapshot, counters_of
+from rocketmq_py.client.histogram import BOUNDS, HistogramSnapshot, metrics_of
 from rocketmq_py.consumer.group.base_consumer import BaseConsumer, cached_messages, metered_counters
-from rocketmq_py.consumer.group.counters import ConsumerCounters, TopicCounters
+from rocketmq_py.consumer.group.counters import CachedMessages, ConsumerCounters, TopicCounters
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.handoff.hosted import Hosted, target_of
 from rocketmq_py.producer.base_producer import BaseProducer, bytes_in_flight, metered_sends
@@ -88,10 +88,8 @@ def _seconds(name: str, description: str) -> Metric:
     return Metric(name, MetricKind.HISTOGRAM, description, unit="s", bounds=bounds)
 
 
-def _counters(kind: type[Counters] | type[TopicCounters]) -> dict[str, Metric]:
-    return {
-        one.key: Metric(one.name, MetricKind.COUNTER, one.description) for one in counters_of(kind).values()
-    }
+def _declared(kind: MetricKind, values: type[object]) -> dict[str, Metric]:
+    return {one.key: Metric(one.name, kind, one.description) for one in metrics_of(values).values()}
 
 
 def _gauge(name: str, description: str) -> Metric:
@@ -111,13 +109,11 @@ ROCKETMQ_METRICS: Final[Mapping[str, Metric]] = {
         "Time from the arrival of messages to their handler call or poll", 1, 5, 20, 100, 1000, 5000, 10000,
     ),
     "process": _milliseconds("rocketmq_process_time", _PROCESS, 1, 5, 10, 100, 1000, 10000, 60000),
-    "cached_messages": _gauge("rocketmq_consumer_cached_messages", "Unacknowledged messages in memory"),
-    "cached_bytes": _gauge("rocketmq_consumer_cached_bytes", "Size of the unacknowledged messages in memory"),
-    "lag": _gauge("rocketmq_client_lag_messages", "Unacknowledged messages of the assigned queues"),
-    **_counters(Counters),
+    **_declared(MetricKind.GAUGE, CachedMessages),
+    **_declared(MetricKind.COUNTER, Counters),
     "in_flight": _gauge("rocketmq_client_in_flight_messages", "Pipelined sends without an outcome"),
     "in_flight_bytes": _gauge("rocketmq_client_in_flight_bytes", "Size of their bodies"),
-    **_counters(TopicCounters),
+    **_declared(MetricKind.COUNTER, TopicCounters),
     "connections": _gauge("rocketmq_client_connections", "Open connections to name servers and brokers"),
 }  # fmt: skip
 """The metrics with the names of the official clients and, with ``rocketmq_client``, our own."""
@@ -142,9 +138,10 @@ _OPERATIONS = {"send": "send", "sent": "send", "process": "process", "pulled": "
 """The operation of each metric that has a name in the semantic conventions."""
 
 
-_PRODUCER_COUNTERS = {one.key: attribute for attribute, one in counters_of(Counters).items()}
-_TOPIC_COUNTERS = {one.key: attribute for attribute, one in counters_of(TopicCounters).items()}
-"""The attributes of counters by the keys of their metrics."""
+_PRODUCER_COUNTERS = {one.key: attribute for attribute, one in metrics_of(Counters).items()}
+_TOPIC_COUNTERS = {one.key: attribute for attribute, one in metrics_of(TopicCounters).items()}
+_CACHED_GAUGES = {one.key: attribute for attribute, one in metrics_of(CachedMessages).items()}
+"""The attributes of counters and gauges by the keys of their metrics."""
 _NOTHING = (0, HistogramSnapshot())
 """The values of counters and histograms that have counted nothing."""
 
@@ -302,10 +299,10 @@ def _consumer_counts(group: str, counters: ConsumerCounters, key: str) -> _Sampl
 
 
 def _consumer_gauges(consumer: BaseConsumer, key: str) -> _Samples:
-    if key in ("cached_messages", "cached_bytes", "lag"):
-        for cached in cached_messages(consumer) if consumer.is_open else ():
-            values = {"cached_messages": cached.messages, "cached_bytes": cached.size, "lag": cached.lag}
-            yield {"consumer_group": consumer.settings.group, "topic": cached.topic}, values[key]
+    if key in _CACHED_GAUGES and consumer.is_open:
+        for cached in cached_messages(consumer):
+            labels = {"consumer_group": consumer.settings.group, "topic": cached.topic}
+            yield labels, getattr(cached, _CACHED_GAUGES[key])
 
 
 def _by_outcome(

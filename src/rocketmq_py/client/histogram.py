@@ -1,4 +1,4 @@
-"""Counters with their metrics, and histograms of durations. One thread writes them, any thread reads."""
+"""Counters and gauges with their metrics, and histograms of durations. One thread writes, any reads."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ GROUP_SIZE = 256
 
 
 @attrs.frozen
-class CounterMetric:
-    """The metric of a counter.
+class DeclaredMetric:
+    """The metric of a counter or gauge, declared with the attribute that has its value.
 
     Attributes:
         key: the key in ``rocketmq_py.metrics``.
@@ -34,7 +34,7 @@ class CounterMetric:
     description: str
 
 
-THROTTLED: Final = CounterMetric(
+THROTTLED: Final = DeclaredMetric(
     "throttled",
     "rocketmq_client_throttled_requests",
     "Sends and pulls that were refused by flow control",
@@ -42,14 +42,19 @@ THROTTLED: Final = CounterMetric(
 _METRIC = "metric"
 
 
-def counter(key: str | CounterMetric, name: str = "", description: str = "") -> Any:
+def counter(key: str | DeclaredMetric, name: str = "", description: str = "") -> Any:
     """Declare an attribute of an attrs class that counts from 0, with its metric."""
-    metric = key if isinstance(key, CounterMetric) else CounterMetric(key, name, description)
+    metric = key if isinstance(key, DeclaredMetric) else DeclaredMetric(key, name, description)
     return attrs.field(default=0, metadata={_METRIC: metric})
 
 
-def counters_of(kind: type[Any]) -> Mapping[str, CounterMetric]:
-    """Return the metrics of the counters of an attrs class, by attribute."""
+def gauge(key: str, name: str, description: str) -> Any:
+    """Declare an attribute of an attrs class that has the current value of a metric."""
+    return attrs.field(metadata={_METRIC: DeclaredMetric(key, name, description)})
+
+
+def metrics_of(kind: type[Any]) -> Mapping[str, DeclaredMetric]:
+    """Return the metrics of the counters or gauges of an attrs class, by attribute."""
     return {field.name: field.metadata[_METRIC] for field in attrs.fields(kind) if _METRIC in field.metadata}
 
 

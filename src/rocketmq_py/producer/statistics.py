@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from rocketmq_py.client.health import ClientHealth, Health
-from rocketmq_py.client.histogram import THROTTLED, Histogram, HistogramTable, counter, counters_of
+from rocketmq_py.client.histogram import THROTTLED, Histogram, HistogramTable, counter, metrics_of
 from rocketmq_py.errors import BrokerError, RocketMQError
 from rocketmq_py.producer.latency_faults import BrokerHealth
 
@@ -168,7 +168,7 @@ class Counters:
         return {name: getattr(self, name) for name in _COUNTED}
 
 
-_COUNTED = attrs.fields_dict(ProducerStatistics).keys() & counters_of(Counters).keys()
+_COUNTED = attrs.fields_dict(ProducerStatistics).keys() & metrics_of(Counters).keys()
 
 
 class SendMeter:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 import attrs
 import trio
 
-from rocketmq_py.client.histogram import THROTTLED, Histogram, HistogramTable, counter
+from rocketmq_py.client.histogram import THROTTLED, Histogram, HistogramTable, counter, gauge
 from rocketmq_py.error_texts import error_line
 from rocketmq_py.errors import FlowControlError, RocketMQError
 from rocketmq_py.message import ReceivedMessage
@@ -26,8 +25,9 @@ FAILURES_SECONDS = 3600.0
 """Recent failures cover the last hour."""
 
 
-class CachedMessages(NamedTuple):
-    """The unacknowledged messages of a queue in memory.
+@attrs.frozen
+class CachedMessages:
+    """The unacknowledged messages of a queue in memory. Metrics add those of all queues of a topic.
 
     Attributes:
         topic: the topic.
@@ -37,9 +37,13 @@ class CachedMessages(NamedTuple):
     """
 
     topic: str
-    messages: int
-    size: int
-    lag: int
+    messages: int = gauge(
+        "cached_messages", "rocketmq_consumer_cached_messages", "Unacknowledged messages in memory"
+    )
+    size: int = gauge(
+        "cached_bytes", "rocketmq_consumer_cached_bytes", "Size of the unacknowledged messages in memory"
+    )
+    lag: int = gauge("lag", "rocketmq_client_lag_messages", "Unacknowledged messages of the assigned queues")
 
 
 class ConsumeMeter:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import attrs
 import trio
 
-from rocketmq_py.client.histogram import counters_of
+from rocketmq_py.client.histogram import metrics_of
 from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumeStatus
@@ -78,7 +78,7 @@ class TopicStatistics:
         )
 
 
-_COUNTERS = attrs.fields_dict(TopicStatistics).keys() & counters_of(TopicCounters).keys()
+_COUNTERS = attrs.fields_dict(TopicStatistics).keys() & metrics_of(TopicCounters).keys()
 
 
 def topic_statistics(counters: TopicCounters, status: ConsumeStatus) -> TopicStatistics:
