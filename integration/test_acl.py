@@ -508,7 +508,7 @@ async def test_commands_manage_users_and_permissions(guarded: Cluster, topic: st
     assert (user["is_super"], user["is_enabled"]) == (True, False)
     again = await run(guarded, *acl, "create", "carol", "--password", f"@{secret}")
     assert again.code == 1
-    assert "The user is existed" in again.err
+    assert "user 'carol' exists already on broker-a" in again.err
     await asked(guarded, *acl, "delete", "carol", "--yes")
     assert await asked(guarded, *acl, "list", "carol") == []
     version = await run(guarded, "acl", "version")
