@@ -26,7 +26,7 @@ REPLACED = {
         "An async function, or a plain one, which runs in a worker thread.": "Worker threads call it.",
     },
 }
-"""What is said otherwise in the arguments and errors of each API."""
+"""Phrases of the trio docstrings that differ in an API, in the entries of arguments and errors."""
 
 ERRORS_OF_OPENING = "    ClosedError: the client is closed, or belongs to the parent of this process.\n"
 """Threads have an object opened by its constructor."""

@@ -65,7 +65,7 @@ class FirewalledNetwork:
         )
 
     def drop(self, port: int) -> None:
-        """Drop what the machine sends to a port of this machine, without an answer."""
+        """Silently drop all packets from the machine behind the firewall to a port of this machine."""
         self._ip_inside("rule", "add", "ipproto", "tcp", "dport", str(port), "lookup", _TABLE)
 
     def _create(self, stack: ExitStack) -> None:

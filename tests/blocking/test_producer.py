@@ -32,7 +32,7 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.hooks import ConsumerHook, RpcHook
 from rocketmq_py.producer import ProducerHook, SendContext
-from rocketmq_py.remoting.user_errors import in_trio_thread
+from rocketmq_py.remoting.nurseries import in_trio_thread
 from rocketmq_py.selectors import SelectByHash
 from tests.blocking.conftest import BrokerThread, count, no_collection
 

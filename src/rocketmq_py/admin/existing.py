@@ -1,8 +1,8 @@
-"""Settings of existing topics, groups, users and rules, compared with those that a creation wants."""
+"""What exists, compared with what a call wants: settings of topics, groups, users and rules, and queues."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -10,7 +10,19 @@ from rocketmq_py.admin.access_values import SUPER, AclRule, user_of
 from rocketmq_py.admin.errors import AlreadyExistsError
 from rocketmq_py.admin.group_values import settings_of_group
 from rocketmq_py.admin.topic_values import TYPE_ATTRIBUTE, MessageType, settings_of_topic
-from rocketmq_py.protocol.bodies import PolicyEntryInfo, SubscriptionGroupConfig, TopicConfig, UserInfo
+from rocketmq_py.errors import NoQueueError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import (
+    PolicyEntryInfo,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicRoute,
+    UserInfo,
+)
+from rocketmq_py.queues import queue_name
+
+MAX_NAMED = 10
+"""Unknown queues that an error names. There may be thousands in a file."""
 
 
 def require_same(kind: str, name: str, existing: Mapping[str, object], wanted: Mapping[str, object]) -> None:
@@ -100,3 +112,41 @@ def _in_words(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return ", ".join(map(str, value)) or "empty" if isinstance(value, tuple) else str(value)
+
+
+def require_queues(topic: str, route: TopicRoute, queues: Iterable[MessageQueue]) -> None:
+    """Raise NoQueueError if a topic does not have one of the queues, whether to write or to read."""
+    counts = {
+        data.broker_name: max(data.read_queue_nums, data.write_queue_nums) for data in route.queue_datas
+    }
+    unknown = [
+        queue
+        for queue in sorted(queues)
+        if queue.topic != topic or not 0 <= queue.queue_id < counts.get(queue.broker_name, 0)
+    ]
+    if unknown:
+        raise missing_queues(topic, unknown, counts)
+
+
+def missing_queues(topic: str, unknown: Iterable[MessageQueue], counts: Mapping[str, int]) -> NoQueueError:
+    """Return the error for queues that a topic does not have.
+
+    Args:
+        topic: the topic.
+        unknown: the queues.
+        counts: the number of queues that it has on each broker.
+    """
+    names = [
+        f"{one.broker_name}/{one.queue_id}" if one.topic == topic else queue_name(one) for one in unknown
+    ]
+    others = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    existing = ", ".join(queue_range(name, 0, count) for name, count in sorted(counts.items()) if count)
+    return NoQueueError(
+        f"topic {topic!r} does not have {', '.join(names[:MAX_NAMED])}{others}; "
+        f"its queues: {existing or 'none'}"
+    )
+
+
+def queue_range(broker_name: str, first: int, end: int) -> str:
+    """Return the queues of a broker from ``first`` to the one before ``end``: ``broker-a/0 to 3``."""
+    return f"{broker_name}/{first}" + (f" to {end - 1}" if end - first > 1 else "")

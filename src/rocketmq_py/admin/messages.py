@@ -8,7 +8,7 @@ from contextlib import suppress
 import attrs
 
 from rocketmq_py.address import normal_address
-from rocketmq_py.admin.existing_queues import missing_queues
+from rocketmq_py.admin.existing import missing_queues
 from rocketmq_py.admin.fan_out import PartialResults, query_each
 from rocketmq_py.admin.group_state import consume_stats, group_connections
 from rocketmq_py.admin.message_values import (

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import attrs
 
 from rocketmq_py.admin.errors import GroupNotFoundError
-from rocketmq_py.admin.existing_queues import require_queues
+from rocketmq_py.admin.existing import require_queues
 from rocketmq_py.admin.fan_out import PartialResults, query_each, require_all
 from rocketmq_py.admin.group_state import committed_offset, consume_stats, group_configs, group_connections
 from rocketmq_py.admin.operations import (

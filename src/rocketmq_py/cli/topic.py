@@ -327,7 +327,7 @@ def alter(
 
 def _confirm_fewer_queues(access: Access, topic: str, read_queues: int, brokers: tuple[str, ...]) -> None:
     """Ask for confirmation if a topic has more read queues now, on one of ``brokers`` (empty for all)."""
-    from rocketmq_py.admin.existing_queues import queue_range
+    from rocketmq_py.admin.existing import queue_range
     from rocketmq_py.client import core_of
 
     route = query_admin(access, lambda admin: core_of(admin).name_servers.find_route(topic))

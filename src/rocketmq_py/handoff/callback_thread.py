@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from rocketmq_py.library_logger import LibraryLogger, RecordRoute
-from rocketmq_py.remoting.user_errors import in_trio_thread
+from rocketmq_py.remoting.nurseries import in_trio_thread
 
 
 class CallbackThread:

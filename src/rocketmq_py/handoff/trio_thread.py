@@ -24,7 +24,7 @@ from rocketmq_py.handoff.callback_thread import log_records
 from rocketmq_py.handoff.calls import Call, ThreadCall
 from rocketmq_py.handoff.watchdog import Watchdog
 from rocketmq_py.library_logger import LibraryLogger
-from rocketmq_py.remoting.user_errors import mark_trio_thread
+from rocketmq_py.remoting.nurseries import mark_trio_thread
 from rocketmq_py.remoting.wire import WriteTogether
 
 logger: Final = LibraryLogger("rocketmq_py.handoff")

@@ -158,7 +158,7 @@ class Pipeline:
         # Fast path: no coroutine if nothing must be awaited, saves 7 % of pipelined.
         size = len(send.request.body)
         if send.state is COMPRESSING or not self.admission.enter_nowait(size):
-            return self.wait_and_submit(send)
+            return self._wait_and_submit(send)
         self._in_flight[send] = size
         try:
             written = self._sender.attempt(send)
@@ -167,7 +167,7 @@ class Pipeline:
             raise
         return written if written is None else self._submitted(send, written)
 
-    async def wait_and_submit(self, send: Send) -> OutcomeReceiver:
+    async def _wait_and_submit(self, send: Send) -> OutcomeReceiver:
         """Wait for admission and send a request, as :meth:`submit`. Always a cancellation point."""
         if not await self.enter(send):
             return send.receiver

@@ -21,7 +21,7 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import CheckTransactionStateRequest
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.user_errors import is_failure
+from rocketmq_py.remoting.nurseries import is_failure
 
 logger: Final = LibraryLogger("rocketmq_py.producer")
 

@@ -22,9 +22,9 @@ from rocketmq_py.remoting.answer_errors import denies_access
 from rocketmq_py.remoting.base_channel import Channel
 from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.deadlines import Deadlines
+from rocketmq_py.remoting.nurseries import is_failure
 from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
-from rocketmq_py.remoting.user_errors import is_failure
 from rocketmq_py.remoting.wire import DEFAULT_MAX_BUFFERED
 
 logger: Final = LibraryLogger("rocketmq_py.remoting")

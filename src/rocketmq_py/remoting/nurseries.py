@@ -1,7 +1,8 @@
-"""Nurseries without exception groups, and the check that trio runs the caller."""
+"""Nurseries without exception groups, the errors in such groups, and checks of where the caller runs."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,6 +11,7 @@ import trio
 from rocketmq_py.errors import OutsideEventLoopError
 
 OTHER_APIS = "asyncio programs use rocketmq_py.aio, others rocketmq_py.blocking"
+_here = threading.local()
 
 
 def check_inside_trio(name: str, instead: str = OTHER_APIS) -> None:
@@ -23,6 +25,16 @@ def check_inside_trio(name: str, instead: str = OTHER_APIS) -> None:
         raise OutsideEventLoopError(
             f"{name} runs on trio: open it in a function that trio.run(...) runs; {instead}"
         )
+
+
+def mark_trio_thread() -> None:
+    """Declare that the caller runs in the trio thread of the asyncio and threads APIs."""
+    _here.is_trio_thread = True
+
+
+def in_trio_thread() -> bool:
+    """Return whether the caller runs in the trio thread of the asyncio and threads APIs."""
+    return hasattr(_here, "is_trio_thread")
 
 
 @asynccontextmanager
@@ -57,6 +69,18 @@ def split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseExc
     if isinstance(error, BaseExceptionGroup):
         return error.split(trio.Cancelled)
     return None, error
+
+
+def is_failure(error: BaseException) -> bool:
+    """Return whether the error of a hook or another function in the background is logged, and ends nothing.
+
+    Every Exception is. SystemExit, KeyboardInterrupt and the like end the user's block on trio, which they
+    leave through its nursery. In the other APIs no block of the user waits for the background tasks: there
+    every error is such a failure, but not a cancellation.
+    """
+    if isinstance(error, Exception):
+        return True
+    return in_trio_thread() and split_cancelled(error)[0] is None
 
 
 def _error_to_raise(group: BaseExceptionGroup[BaseException]) -> BaseException:

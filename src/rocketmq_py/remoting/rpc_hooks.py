@@ -12,7 +12,7 @@ from rocketmq_py.callables import check_methods
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.remoting.user_errors import is_failure
+from rocketmq_py.remoting.nurseries import is_failure
 
 logger: Final = LibraryLogger("rocketmq_py.remoting")
 

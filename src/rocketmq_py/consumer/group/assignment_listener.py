@@ -8,7 +8,7 @@ from typing import Final
 from rocketmq_py.client.user_functions import call_user_function, users_traceback
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.remoting.user_errors import is_failure
+from rocketmq_py.remoting.nurseries import is_failure
 
 logger: Final = LibraryLogger("rocketmq_py.consumer")
 

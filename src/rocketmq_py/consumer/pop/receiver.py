@@ -392,7 +392,7 @@ def check_invisible(invisible: Duration) -> float:
     return number
 
 
-def check_seconds(name: str, duration: Duration | None) -> float:
+def check_seconds(name: str, duration: Duration) -> float:
     """Return a finite, non-negative number of seconds. Raise ConfigurationError for others."""
     number = check_duration(duration, name)
     if number == math.inf:

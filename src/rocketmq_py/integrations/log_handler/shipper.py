@@ -14,7 +14,7 @@ from rocketmq_py.errors import ClosedError, NameServerError, NoQueueError, Rocke
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.remoting.back_off import BackOff
-from rocketmq_py.remoting.user_errors import in_trio_thread
+from rocketmq_py.remoting.nurseries import in_trio_thread
 
 OVERHEAD = 512
 """Bytes that a record counts in addition to its text: the message object, and its properties when sent."""
