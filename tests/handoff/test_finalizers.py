@@ -9,7 +9,7 @@ from tests.blocking.conftest import count
 from tests.handoff.conftest import run_watched
 
 COLLECTED = """
-    import collections, gc, sys, threading, weakref
+    import collections, gc, sys, threading, time, weakref
     from rocketmq_py import Message
     from rocketmq_py.blocking import Producer
 
@@ -61,7 +61,11 @@ COLLECTED = """
             results.append(producer.send(Message("T", b"main")))
     assert ran_in[True] + ran_in[False] >= 200
     gc.disable()
-    gc.collect()
+    collected_in = set()
+    gc.callbacks.append(lambda *_: collected_in.add(threading.current_thread()))
+    while main not in collected_in:  # so long, another thread collects, and its finalizers may still send
+        gc.collect()
+        time.sleep(0.001)
     producer.flush()
     results += [future.result() for future in sent]
     assert producer.statistics.retried == 0
