@@ -2,10 +2,10 @@
 
     python -m integration.mutants [--count 300] [--seed 45] [--only PLACE ...] [--jobs 2] [--json FILE]
 
-The mutants are drawn at random from src/rocketmq_py without the Spark format. The tests of the mutant's own
-module run first, then those of its packages, then the behaviours, then everything else that `make unit`
-runs. The same seed draws the same mutants from the same code. Each job works in a copy of the repository in
-a temporary folder.
+The mutants are drawn at random from src/rocketmq_py without the Spark format. The same seed draws the same
+mutants from the same code. One run of `make unit` with coverage tells which tests reach a place. The fastest
+of them run first, then all tests of their files, then everything that `make unit` runs. Each job works in a
+copy of the repository in a temporary folder.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Any
 
 import attrs
 
+from integration.covering_tests import CoveringTests, recording
 from integration.environments import ROOT
 
 PACKAGE = Path("src/rocketmq_py")
@@ -47,6 +48,8 @@ COMPARISONS = {
     ast.In: "not in",
     ast.NotIn: "in",
 }
+SEVERAL = ("-n", "3", "--dist", "worksteal")
+"""Several processes, which start in the time of a hundred tests."""
 ARITHMETIC = {ast.Add: "-", ast.Sub: "+", ast.Mult: "//", ast.FloorDiv: "*", ast.Mod: "*"}
 
 
@@ -140,21 +143,16 @@ def draw(count: int, seed: int) -> list[Mutant]:
     return random.Random(seed).sample(sorted(found, key=lambda mutant: mutant.place), count)
 
 
-def stages(file: Path) -> Iterator[list[str]]:
-    """Yield the paths of each run of pytest, from the module's own tests to all, none twice."""
-    module = Path("tests", *file.relative_to(PACKAGE).with_suffix("").parts)
-    wider = [folder for folder in module.parents if folder != Path() and folder.name]
-    passed: list[str] = []
-    for path in (
-        module.with_name(f"test_{module.name}.py"),
-        *wider[:-1],
-        Path("tests/behaviours"),
-        Path("tests"),
-    ):
-        if (ROOT / path).exists():
-            several = ["-n", "3", "--dist", "worksteal"] if path.parent.name in ("", "tests") else []
-            yield [str(path), *several, *[f"--ignore={each}" for each in passed]]
-            passed.append(str(path))
+def stages(mutant: Mutant, covering: CoveringTests) -> Iterator[list[str]]:
+    """Yield the arguments of each run of pytest.
+
+    First the fastest tests that reach the place, then all tests of their files, then everything.
+    """
+    tests = covering.of(mutant.file, mutant.node.lineno, mutant.node.end_lineno or mutant.node.lineno)
+    if tests:
+        yield list(covering.fastest(tests))
+        yield [*sorted({test.partition("::")[0] for test in tests}), *SEVERAL]
+    yield ["tests", *SEVERAL]
 
 
 def _ignored() -> list[str]:
@@ -164,13 +162,13 @@ def _ignored() -> list[str]:
     return [word for word in done.stdout.split() if word.startswith("--ignore=")]
 
 
-def killed_by(mutant: Mutant, copy: Path, ignored: Sequence[str]) -> str | None:
+def killed_by(mutant: Mutant, copy: Path, covering: CoveringTests, ignored: Sequence[str]) -> str | None:
     """Return the test that failed, or the end of the output if none is named. None if all tests pass."""
     changed = copy / mutant.file
     original = changed.read_text()
     try:
         _write(changed, mutant.apply(original))
-        for arguments in stages(mutant.file):
+        for arguments in stages(mutant, covering):
             if failed := _failure(copy, [*arguments, *ignored]):
                 return failed
         return None
@@ -186,22 +184,24 @@ def _write(file: Path, text: str) -> None:
 
 
 def _failure(copy: Path, arguments: Sequence[str]) -> str | None:
-    """Run tests until one fails that fails again alone, and return its name. None if there is none.
-
-    On a busy machine, a test may fail for lack of time.
-    """
+    """Run tests until one fails that fails again alone, and return its name. None if there is none."""
     passed: list[str] = []
     while failed := _first_failure(copy, [*arguments, *passed]):
-        outcome, _, test = failed.partition(" - ")[0].partition(" ")
-        if outcome not in ("FAILED", "ERROR") or _first_failure(copy, [test]):
+        if _fails_alone(copy, failed):
             return failed
-        passed.append(f"--deselect={test}")
+        passed.append(f"--deselect={failed.partition(' - ')[0].partition(' ')[2]}")
     return None
 
 
 def _first_failure(copy: Path, arguments: Sequence[str]) -> str | None:
     """Run tests until one fails. Return its name, or the end of the output. None if all passed."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "no:cacheprovider", "-m"]
+    failed = _failures(copy, ["-x", *arguments])
+    return failed[0] if failed else None
+
+
+def _failures(copy: Path, arguments: Sequence[str]) -> list[str]:
+    """Run tests. Return the names of those that failed, or the end of the output if none is named."""
+    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "-m"]
     environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "EXAMPLES": "10"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command += ["not other_api and not long", *arguments]
@@ -211,13 +211,19 @@ def _first_failure(copy: Path, arguments: Sequence[str]) -> str | None:
             command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False
         )
     except subprocess.TimeoutExpired:
-        return "time of all tests"
+        return ["time of all tests"]
     if done.returncode in (0, 5):  # 5: no test was selected
-        return None
+        return []
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     if not failed and "Timeout (" in done.stderr:  # of faulthandler
-        return "time of a test"
-    return failed[0] if failed else (done.stdout + done.stderr)[-300:]
+        return ["time of a test"]
+    return failed or [(done.stdout + done.stderr)[-300:]]
+
+
+def _fails_alone(copy: Path, failed: str) -> bool:
+    """Tell whether what failed is more than a test that passes alone. On a busy machine, time is short."""
+    outcome, _, test = failed.partition(" - ")[0].partition(" ")
+    return outcome not in ("FAILED", "ERROR") or bool(_failures(copy, [test]))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -256,13 +262,15 @@ def _run(mutants: Sequence[Mutant], jobs: int, folder: Path) -> list[dict[str, A
     for number in range(jobs):
         copies.put(_copy(folder / str(number)))
     ignored = _ignored()
-    if failed := _failure(folder / "0", ["tests", "-n", "3", *ignored]):
-        raise SystemExit(f"without a change of the code, a test fails: {failed}")
+    for failed in _failures(folder / "0", ["tests", *SEVERAL, *ignored, *recording(folder)]):
+        if _fails_alone(folder / "0", failed):
+            raise SystemExit(f"without a change of the code, a test fails: {failed}")
+    covering = CoveringTests.read(folder, folder / "0")
 
     def judge(mutant: Mutant) -> dict[str, Any]:
         copy = copies.get()
         try:
-            failed = killed_by(mutant, copy, ignored)
+            failed = killed_by(mutant, copy, covering, ignored)
         finally:
             copies.put(copy)
         print(f"{'survived' if failed is None else 'killed'}: {mutant.place}: {failed}", flush=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from coverage import CoverageData
 
+from integration.covering_tests import CoveringTests
 from integration.mutants import mutants_of, stages
 
 SOURCE = """
@@ -54,12 +56,36 @@ def test_constants_are_changed_wherever_they_stand() -> None:
     assert found == {(6, "4"), (8, "2"), (9, "3"), (11, "2"), (12, "False"), (14, "1")}
 
 
-def test_the_tests_of_a_mutant_go_from_its_module_to_all() -> None:
-    runs = [arguments[0] for arguments in stages(Path("src/rocketmq_py/consumer/read/reader.py"))]
+def test_the_tests_of_a_mutant_go_from_the_fastest_that_reach_it_to_all() -> None:
+    data = CoverageData(no_disk=True)
+    for context in ("", "tests/a/test_one.py::test_slow|run", "tests/a/test_one.py::test_fast[1]|setup"):
+        data.set_context(context)
+        data.add_lines({"/copy/queue.py": [9, 10]})
+    seconds = {"tests/a/test_one.py::test_slow": 9.0, "tests/a/test_one.py::test_fast[1]": 0.1}
+    covering = CoveringTests(data, seconds, Path("/copy"))
+    by_kind = {mutant.kind: mutant for mutant in mutants_of(Path("queue.py"), SOURCE)}
+    runs = [[word for word in run if "test" in word] for run in stages(by_kind["raise"], covering)]
     assert runs == [
-        "tests/consumer/read/test_reader.py",
-        "tests/consumer/read",
-        "tests/consumer",
-        "tests/behaviours",
-        "tests",
+        ["tests/a/test_one.py::test_fast[1]", "tests/a/test_one.py::test_slow"],
+        ["tests/a/test_one.py"],
+        ["tests"],
     ]
+    assert [run[0] for run in stages(by_kind["call"], covering)] == ["tests"]
+
+
+def test_the_record_of_a_run_names_tests_as_pytest_does(tmp_path: Path) -> None:
+    data = CoverageData(str(tmp_path / "coverage"))
+    data.set_context("tests/a/test_one.py::test_fast[a.b]|run")
+    data.add_lines({"/copy/queue.py": [8]})
+    data.write()
+    (tmp_path / "tests.xml").write_text(
+        '<testsuites><testsuite><testcase classname="tests.a.test_one" name="test_fast[a.b]" time="0.2" />'
+        '<testcase classname="tests.a.test_one.TestQueue" name="test_take" time="0.3" />'
+        "</testsuite></testsuites>"
+    )
+    covering = CoveringTests.read(tmp_path, Path("/copy"))
+    assert covering.of(Path("queue.py"), 7, 8) == ["tests/a/test_one.py::test_fast[a.b]"]
+    assert covering.seconds == {
+        "tests/a/test_one.py::test_fast[a.b]": 0.2,
+        "tests/a/test_one.py::TestQueue::test_take": 0.3,
+    }
