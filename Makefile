@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: help demo test test-all rest check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
-	docs docs-serve docs-pages translations pictures release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours behaviours-once behaviours-of-other-apis behaviours-on-older versions versions-short interoperation \
+	docs docs-serve docs-pages translations pictures release-check pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours behaviours-once behaviours-of-other-apis behaviours-on-older versions versions-short interoperation celery \
 	million relay-kills replacements spark-matrix spark-clusters spark-lakehouse airflow java bench apis format clean
 
 help:  ## List the commands
@@ -142,10 +142,11 @@ SPARK = $(wildcard integration/test_spark_*.py)
 SPARK_KILLS = integration/test_spark_kills.py
 SPARK_COUNTS = integration/test_spark_counts.py integration/test_spark_pipeline.py
 # The slowest first.
-REAL_PARTS = interoperation faults spark-counts behaviours spark spark-kills
+REAL_PARTS = interoperation celery faults spark-counts behaviours spark spark-kills
 # These leave out slow tests that rarely fail alone: containers, kills of Spark, and the asyncio and threads APIs, whose
-# behaviours run on the embedded broker.
-REAL_PARTS_OF_REST = interoperation faults spark-counts behaviours-on-older versions-short spark
+# behaviours run on the embedded broker. Celery and Spark depend on the version only through the behaviours.
+REAL_PARTS_OF_REST = interoperation faults spark-counts-on-newest celery-on-newest behaviours-on-older versions-short \
+	spark-on-newest
 
 real: java  ## All tests on real brokers; APIS=all: each API on each version
 	$(MAKE) --jobs=4 --keep-going $(REAL_PARTS)
@@ -199,8 +200,17 @@ versions: .venv/installed  ## The behaviours on further versions of the brokers,
 versions-short: .venv/installed  ## A part of make versions, in five minutes
 	$(ON_VERSIONS) --clusters 4.3.2,4.6.1,4.8.0,5.1.4,5.4.0 $(BY_VERSION) -m "versions and not other_api" $(VERSIONED)
 
+CELERY = integration/test_celery.py
+
 interoperation: .venv/installed
-	$(REAL) $(BY_VERSION) $(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py))
+	$(REAL) $(BY_VERSION) $(filter-out $(FAULTS) $(SPARK) $(CELERY),$(wildcard integration/test_*.py))
+
+celery: .venv/installed
+	$(REAL) $(CELERY)
+
+# A part of `real` on the newest brokers only.
+%-on-newest:
+	$(MAKE) $* CLUSTERS=$(NEWEST)
 
 containers: .venv/installed  ## As root: a container engine from apt, with images of RocketMQ
 	$(BIN)/python -m integration.clusters.engine up
