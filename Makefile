@@ -172,9 +172,9 @@ behaviours: .venv/installed
 NEWEST = $(lastword $(subst $(comma), ,$(CLUSTERS)))
 comma := ,
 
-# Three processes, because these tests wait most of the time.
+# Five processes, because these tests wait most of the time.
 behaviours-once: .venv/installed
-	$(REAL) --clusters $(NEWEST) -n 3 -m "not other_api" $(BEHAVIOURS)
+	$(REAL) --clusters $(NEWEST) -n 5 -m "not other_api" $(BEHAVIOURS)
 
 # The behaviours that behaviours-once leaves out.
 behaviours-of-other-apis: .venv/installed
