@@ -33,6 +33,9 @@ class Recorder:
     def flow_limits(self, queues: int) -> FlowLimits:
         return SETTINGS.flow_limits(queues)
 
+    def new_lock(self, queue: MessageQueue) -> None:
+        pass
+
     def deliver(self, process_queue: ProcessQueue) -> None:
         self.delivered.append(process_queue)
 

@@ -303,6 +303,9 @@ class Assignment:
         """Count the messages of a queue no more, because it was revoked or has moved."""
         self.buffer.recount(process_queue)
 
+    def new_lock(self, queue: MessageQueue) -> None:
+        """Return None: the program polls the messages, so that no queue has a lock."""
+
     def flow_limits(self, queues: int) -> FlowLimits:
         """Return the limits of one queue of a topic of which this many queues are assigned."""
         limits = self._config.flow_limits(queues)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, KeysView, Mapping, Set
+from collections.abc import Collection, Iterator, KeysView, Mapping, Set
 from functools import partial
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary
@@ -37,6 +37,9 @@ class AssignedQueuesOwner(Protocol):
     def flow_limits(self, queues: int) -> FlowLimits:
         """Return the limits of one queue of a topic of which this many queues are assigned."""
 
+    def new_lock(self, queue: MessageQueue) -> QueueLock | None:
+        """Return a new lock of a queue that is consumed in order. None for a queue without a lock."""
+
     def deliver(self, process_queue: ProcessQueue) -> None:
         """Dispatch the waiting messages of a ProcessQueue."""
 
@@ -68,7 +71,6 @@ class AssignedQueues:
         counters: the counters of the topics. None for own counters.
         listener: called when queues are assigned or revoked. None for no listener.
         moves: finishes with revoked queues that have no locks. None commits them at once.
-        new_lock: makes the lock of a queue, for consumers in order. None for queues without locks.
 
     Attributes:
         takeover_seconds: how long a new loop waits for the commits of the queue's previous owner.
@@ -87,7 +89,6 @@ class AssignedQueues:
         counters: ConsumerCounters | None = None,
         listener: AssignmentListener | None = None,
         moves: QueueMoves | None = None,
-        new_lock: Callable[[MessageQueue], QueueLock] | None = None,
     ) -> None:
         self._client = client
         self._config = config
@@ -98,7 +99,6 @@ class AssignedQueues:
         self._owner = owner
         self._listener = listener
         self._moves = moves
-        self._new_lock = new_lock
         self.takeover_seconds: float = 0.0
         self._nursery: trio.Nursery
         self._loops: LoopTable[PullLoop] = LoopTable()
@@ -279,7 +279,7 @@ class AssignedQueues:
         ]
         if pull_times:
             await trio.sleep_until(max(pull_times) + OVERTAKING_SECONDS)
-        if self._new_lock is not None:
+        if any(loop.lock is not None for loop in loops):
             by_broker: defaultdict[str, list[PullLoop]] = defaultdict(list)
             for loop in loops:
                 by_broker[loop.queue.broker_name].append(loop)
@@ -353,7 +353,7 @@ class AssignedQueues:
 
     def _make_loop(self, queue: MessageQueue) -> PullLoop:
         config, client = self._config, self._client
-        lock = None if self._new_lock is None else self._new_lock(queue)
+        lock = self._owner.new_lock(queue)
         loop = PullLoop(
             QueuePuller(
                 client,

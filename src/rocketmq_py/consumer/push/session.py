@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Set
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +98,6 @@ class Session:
             counters=self._counters,
             listener=listener,
             moves=moves,
-            new_lock=partial(_new_lock, config) if config.orderly else None,
         )
         self._popped = PopAssignedQueues(client, config, subscriptions, counters, self)
         self._dispatch: Dispatch[Any] | None = None
@@ -268,6 +266,19 @@ class Session:
         """Return the limits of one queue of a topic of which this many queues are assigned."""
         return self._config.flow_limits(queues)
 
+    def new_lock(self, queue: MessageQueue) -> QueueLock | None:
+        """Return a new lock of a queue that is consumed in order. None for a queue without a lock."""
+        config = self._config
+        if not config.orderly:
+            return None
+        return QueueLock(
+            queue,
+            # Broadcasting only serializes the calls, without a lock on the broker.
+            held_until=math.inf if config.broadcasting else -math.inf,
+            interval=config.lock_interval,
+            max_live_time=config.lock_max_live_time,
+        )
+
     def deliver(self, process_queue: MessageBuffer) -> None:
         """Dispatch the waiting messages of a queue."""
         assert self._dispatch is not None
@@ -340,16 +351,6 @@ def _properties(config: PushConsumerSettings) -> dict[str, str]:
         "PROP_CONSUMEORDERLY": "true" if config.orderly else "false",
         "PROP_THREADPOOL_CORE_SIZE": str(config.concurrency),
     }
-
-
-def _new_lock(config: PushConsumerSettings, queue: MessageQueue) -> QueueLock:
-    return QueueLock(
-        queue,
-        # Broadcasting only serializes the calls, without a lock on the broker.
-        held_until=math.inf if config.broadcasting else -math.inf,
-        interval=config.lock_interval,
-        max_live_time=config.lock_max_live_time,
-    )
 
 
 def _offset_store(client: ClientCore, config: PushConsumerSettings) -> RemoteOffsetStore | LocalOffsetStore:
