@@ -21,7 +21,7 @@ from rocketmq_py.consumer.group.counters import ConsumerCounters, TopicCounters
 from rocketmq_py.consumer.group.dead_letters import FailedDelivery
 from rocketmq_py.consumer.group.handler_results import DELAY_SECONDS
 from rocketmq_py.consumer.group.subscriptions import subscription_of
-from rocketmq_py.consumer.pop.acknowledger import PATIENCE_SECONDS
+from rocketmq_py.consumer.pop.acknowledger import PATIENCE_SECONDS, PopAcknowledger
 from rocketmq_py.consumer.pop.assigned_queues import PopAssignedQueues
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.process_queue import PopProcessQueue
@@ -64,10 +64,13 @@ class Recorder:
     space: list[int] = attrs.field(factory=list)
 
     def queue(self, *messages: PoppedMessage, seconds: float = 60) -> PopProcessQueue:
-        queue = PopProcessQueue(QUEUE, self.counts, self.acknowledged.append)
+        queue = PopProcessQueue(QUEUE, self.counts, cast(PopAcknowledger, self))
         queue.on_removed = lambda: self.space.append(len(queue))
         queue.put(messages, trio.current_time() + seconds)
         return queue
+
+    def acknowledge(self, message: PoppedMessage) -> None:
+        self.acknowledged.append(message)
 
 
 async def test_processed_messages_are_acknowledged_and_sent_back_ones_are_not(

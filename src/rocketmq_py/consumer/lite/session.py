@@ -196,7 +196,7 @@ class LiteSession:
         config = self._config
         queues = self._queues.get(queue)
         if queues is None:
-            queues = LiteTopicQueues(queue, self._counts, self._acknowledger.acknowledge)
+            queues = LiteTopicQueues(queue, self._counts, self._acknowledger)
             self._queues[queue] = queues
         return PopLoop(
             queues,

@@ -10,6 +10,7 @@ import trio
 
 from rocketmq_py.consumer.group.counters import TopicCounters
 from rocketmq_py.consumer.group.queue_locks import QueueLock
+from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -23,7 +24,7 @@ class LiteTopicQueue(ProcessQueue):
         messages: the messages, in order.
         lock: prevents two handler calls for the lite topic at once.
         counts: the counters of the parent topic.
-        acknowledge: acknowledges a processed message.
+        acknowledger: acknowledges processed messages.
 
     Attributes:
         lite_topic: the lite topic.
@@ -34,7 +35,7 @@ class LiteTopicQueue(ProcessQueue):
             after a request to suspend the lite topic would undo it.
     """
 
-    __slots__ = ("_acknowledge", "change_lock", "is_renewing", "lite_topic", "visible_at")
+    __slots__ = ("_acknowledger", "change_lock", "is_renewing", "lite_topic", "visible_at")
 
     def __init__(
         self,
@@ -44,14 +45,14 @@ class LiteTopicQueue(ProcessQueue):
         counts: TopicCounters,
         *,
         visible_at: float,
-        acknowledge: Callable[[PoppedMessage], None],
+        acknowledger: PopAcknowledger,
     ) -> None:
         super().__init__(queue, messages[0].queue_offset, lock, counts)
         self.lite_topic: str = messages[0].lite_topic
         self.visible_at: float = visible_at
         self.is_renewing: bool = False
         self.change_lock: trio.Lock = trio.Lock()
-        self._acknowledge = acknowledge
+        self._acknowledger = acknowledger
         self.put(messages, messages[-1].queue_offset + 1)
 
     @property
@@ -62,7 +63,7 @@ class LiteTopicQueue(ProcessQueue):
     def remove(self, message: ReceivedMessage) -> None:
         """Remove and acknowledge a processed message."""
         if message in self:
-            self._acknowledge(cast("PoppedMessage", message))
+            self._acknowledger.acknowledge(cast("PoppedMessage", message))
             super().remove(message)
 
     def remove_all(self, messages: Iterable[ReceivedMessage]) -> None:
@@ -97,7 +98,7 @@ class LiteTopicQueues:
     Args:
         queue: the parent topic on a broker, with ALL_QUEUES as its queue id.
         counts: the counters of the parent topic.
-        acknowledge: acknowledges a processed message.
+        acknowledger: acknowledges processed messages.
 
     Attributes:
         queue, counts: see above.
@@ -105,14 +106,12 @@ class LiteTopicQueues:
         on_removed: called after messages were removed. None if no loop waits for space.
     """
 
-    def __init__(
-        self, queue: MessageQueue, counts: TopicCounters, acknowledge: Callable[[PoppedMessage], None]
-    ) -> None:
+    def __init__(self, queue: MessageQueue, counts: TopicCounters, acknowledger: PopAcknowledger) -> None:
         self.queue = queue
         self.counts = counts
         self.paused: bool = False
         self.on_removed: Callable[[], None] | None = None
-        self._acknowledge = acknowledge
+        self._acknowledger = acknowledger
         self._queues: dict[str, LiteTopicQueue] = {}
         self._new: list[LiteTopicQueue] = []
 
@@ -148,7 +147,7 @@ class LiteTopicQueues:
         lock = QueueLock(queue, held_until=math.inf) if replaced is None else replaced.lock
         assert lock is not None
         added = LiteTopicQueue(
-            queue, messages, lock, self.counts, visible_at=until, acknowledge=self._acknowledge
+            queue, messages, lock, self.counts, visible_at=until, acknowledger=self._acknowledger
         )
         if replaced is not None:
             replaced.drop()

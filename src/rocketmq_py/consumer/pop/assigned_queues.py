@@ -164,7 +164,7 @@ class PopAssignedQueues:
 
     def _make_loop(self, queue: MessageQueue) -> PopLoop[PopProcessQueue]:
         config = self._config
-        process_queue = PopProcessQueue(queue, self._counters.of(queue.topic), self.acknowledger.acknowledge)
+        process_queue = PopProcessQueue(queue, self._counters.of(queue.topic), self.acknowledger)
         return PopLoop(
             process_queue,
             self._requests,

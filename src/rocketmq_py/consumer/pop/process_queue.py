@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
 import trio
 
 from rocketmq_py.consumer.group.counters import TopicCounters
+from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.library_logger import LibraryLogger
@@ -25,19 +26,17 @@ class PopProcessQueue(MessageBuffer):
     Args:
         queue: the popped queue. The queue id ALL_QUEUES stands for all queues of a broker.
         counts: the counters of the topic.
-        acknowledge: acknowledges a processed message.
+        acknowledger: acknowledges processed messages.
     """
 
-    __slots__ = ("_acknowledge", "_invisible_until")
+    __slots__ = ("_acknowledger", "_invisible_until")
 
     # A message may become visible again while it waits in an executor, where nothing checks its time.
     allows_prefetch = False
 
-    def __init__(
-        self, queue: MessageQueue, counts: TopicCounters, acknowledge: Callable[[PoppedMessage], None]
-    ) -> None:
+    def __init__(self, queue: MessageQueue, counts: TopicCounters, acknowledger: PopAcknowledger) -> None:
         super().__init__(queue, counts)
-        self._acknowledge = acknowledge
+        self._acknowledger = acknowledger
         # On trio's clock. Keyed by message, because offsets are not unique: the messages come from several
         # queues and from the retry topic.
         self._invisible_until: dict[ReceivedMessage, float] = {}
@@ -93,7 +92,7 @@ class PopProcessQueue(MessageBuffer):
         """Remove and acknowledge a processed message."""
         if message in self:
             self.counts.handled += 1
-            self._acknowledge(cast("PoppedMessage", message))
+            self._acknowledger.acknowledge(cast("PoppedMessage", message))
             self._discard(message)
 
     def remove_all(self, messages: Iterable[ReceivedMessage]) -> None:
