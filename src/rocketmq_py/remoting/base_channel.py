@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Protocol
 
 import trio
 
@@ -14,6 +15,16 @@ from rocketmq_py.protocol.sends import SendAnswer
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_requests import Answer, CallbackRequest, PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
+
+
+class ChannelPool(Protocol):
+    """The pool of a channel. It has another channel for requests that this one can no longer send."""
+
+    def channel_nowait(self, address: str) -> Channel:
+        """Return the current channel to an address. Raises ClosedError if the client is closed."""
+
+    def refused_by_peer(self, address: str) -> None:
+        """Record that a peer goes away as soon as it is connected, so that the next dial waits."""
 
 
 class Channel(ABC):

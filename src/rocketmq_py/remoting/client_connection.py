@@ -19,7 +19,7 @@ from rocketmq_py.errors import RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.answer_errors import denies_access
-from rocketmq_py.remoting.base_channel import Channel
+from rocketmq_py.remoting.base_channel import ChannelPool
 from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.nurseries import is_failure
@@ -106,9 +106,8 @@ class ClientConnection(Connection):
     Args:
         stream, deadlines, handler, address, serialization, signer, hooks, max_buffered: see Connection.
         credential_source: renews the credentials when the peer denies access, or None.
-        successor: returns another connection to the address when the peer goes away (GO_AWAY). Without it,
-            GO_AWAY is an ordinary answer.
-        on_refused: called when the peer goes away again as soon as it is connected, before ``successor``.
+        pool: has another connection to the address when the peer goes away (GO_AWAY), and records that it
+            does so again as soon as it is connected. None makes GO_AWAY an ordinary answer.
     """
 
     def __init__(
@@ -122,8 +121,7 @@ class ClientConnection(Connection):
         signer: RequestSigner | None = None,
         credential_source: CredentialSource | None = None,
         hooks: RpcHooks | None = None,
-        successor: Callable[[], Channel] | None = None,
-        on_refused: Callable[[], object] | None = None,
+        pool: ChannelPool | None = None,
         max_buffered: int = DEFAULT_MAX_BUFFERED,
     ) -> None:
         super().__init__(
@@ -139,9 +137,7 @@ class ClientConnection(Connection):
         self._credential_source = credential_source
         # The opaques of pending requests that are signed with earlier credentials than the current ones.
         self._signed_before_renewal: set[int] = set()
-        self._successor_if_draining: Callable[[], Channel] | None = None
-        self._successor = successor
-        self._on_refused = on_refused
+        self._pool = pool
 
     def _handle_answer(self, answer: Command, pending: PendingRequest | None) -> None:
         # Not with super(), because each answer would take another call.
@@ -206,16 +202,15 @@ class ClientConnection(Connection):
         is_first = not self.draining
         self.draining = True
         self.is_usable = False
-        self._successor_if_draining = self._successor
         if pending is not None:
-            if self._successor_if_draining is None:
+            if self._pool is None:
                 pending.answered(answer)
             else:
-                if pending.was_sent_away and is_first and self._on_refused is not None:
-                    self._on_refused()
+                if pending.was_sent_away and is_first:
+                    self._pool.refused_by_peer(self.address)
                 pending.was_sent_away = True
                 self._carry_or_fail(pending)
-        if is_first and self._successor_if_draining is not None:
+        if is_first and self._pool is not None:
             self._move_unwritten()
 
     def _move_unwritten(self) -> None:
@@ -241,20 +236,20 @@ class ClientConnection(Connection):
             pending.answered(error)
 
     def _carry_elsewhere(self, pending: PendingRequest) -> bool:
-        if self._successor_if_draining is None:
+        if self._pool is None or not self.draining:
             return super()._carry_elsewhere(pending)
-        self._successor_if_draining().carry(pending)
+        self._pool.channel_nowait(self.address).carry(pending)
         return True
 
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Send a oneway request, even with a full buffer. Hooks are not called. Raises as :meth:`submit`."""
-        if self._successor_if_draining is not None:
-            self._successor_if_draining().oneway_nowait(code, fields, body)
-        else:
+        if self._pool is None or not self.draining:
             super().oneway_nowait(code, fields, body)
+        else:
+            self._pool.channel_nowait(self.address).oneway_nowait(code, fields, body)
 
     def _check_open(self) -> None:
-        if self._successor_if_draining is None:  # else the successor carries the requests
+        if self._pool is None or not self.draining:  # else another channel carries the requests
             super()._check_open()
 
     def _close_when_written(self, reason: str) -> None:

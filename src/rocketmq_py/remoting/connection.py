@@ -123,7 +123,7 @@ class Connection(Channel):
         self.has_received: bool = False
         self.peer_version: int = 0
         self.peer_is_proxy: bool = False
-        self._requests = PendingRequests(deadlines, self.time_out)
+        self._requests = PendingRequests(deadlines)
         self._pending = self._requests.by_opaque
         self._opaque = 0
         self._next_is_alone = self._drops_answers = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -10,7 +10,7 @@ import trio
 
 from rocketmq_py.errors import ConnectError, Delivery, RequestTimeoutError, RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
-from rocketmq_py.remoting.base_channel import Channel
+from rocketmq_py.remoting.base_channel import Channel, ChannelPool
 from rocketmq_py.remoting.connection import Connection
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_requests import PendingRequest
@@ -42,7 +42,7 @@ class PendingConnection(Channel):
     Args:
         address, deadlines, hooks: see Channel.
         reachability: the failed dials of the address.
-        successor: returns another channel to the address, for requests that come after the dialling ended.
+        pool: has another channel to the address for requests that come after the dialling ended.
 
     Attributes:
         connection: the connection, after success.
@@ -56,14 +56,13 @@ class PendingConnection(Channel):
         deadlines: Deadlines,
         hooks: RpcHooks,
         reachability: Reachability,
-        *,
-        successor: Callable[[], Channel],
+        pool: ChannelPool,
     ) -> None:
         super().__init__(address, deadlines, hooks)
         self.connection: Connection | None = None
         self.reachability: Final = reachability
         self.is_dialling: bool = trio.current_time() >= reachability.retry_at
-        self._successor = successor
+        self._pool = pool
         self._attempt_ended = trio.Event()
         self._done = trio.Event()
         self._is_closed = False
@@ -153,7 +152,7 @@ class PendingConnection(Channel):
     def carry(self, pending: PendingRequest) -> None:
         """Queue a request for the connection. Raises ClosedError if the client is closed."""
         if self._done.is_set():  # while the hooks ran before this request
-            self._successor().carry(pending)
+            self._pool.channel_nowait(self.address).carry(pending)
             return
         pending.channel = self
         self.deadlines.add(pending, pending.deadline)
@@ -162,7 +161,7 @@ class PendingConnection(Channel):
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Queue a oneway request for the connection. Raises as :meth:`carry`."""
         if self._done.is_set():
-            self._successor().oneway_nowait(code, fields, body)
+            self._pool.channel_nowait(self.address).oneway_nowait(code, fields, body)
             return
         self._waiting[_Oneway(code, fields, body, trio.current_time())] = None
 

@@ -135,7 +135,7 @@ class PendingRequest:
         return Delivery.UNKNOWN if self.channel.has_written(self) else Delivery.NOT_SENT
 
     def expire(self) -> None:
-        """Time the request out. Called by Deadlines for a request that it watches by itself."""
+        """Time the request out. Deadlines calls this for requests outside of a table of PendingRequests."""
         self.channel.time_out(self)
 
     def forget(self) -> None:
@@ -178,7 +178,6 @@ class PendingRequests:
 
     Args:
         deadlines: watches the earliest deadline.
-        time_out: called with each overdue request. Must remove it from the table.
 
     Attributes:
         by_opaque: the requests. The caller adds a request itself, and calls :meth:`watch` first if its
@@ -188,9 +187,8 @@ class PendingRequests:
         tick: set by Deadlines.
     """
 
-    def __init__(self, deadlines: Deadlines, time_out: Callable[[PendingRequest], None]) -> None:
+    def __init__(self, deadlines: Deadlines) -> None:
         self._deadlines = deadlines
-        self._time_out = time_out
         self.by_opaque: dict[int, PendingRequest] = {}
         self.watched: float = math.inf
         self.tick = UNWATCHED
@@ -208,7 +206,7 @@ class PendingRequests:
         now = trio.current_time() + _ROUNDING_ERROR
         self.watched = math.inf
         for overdue in [pending for pending in self.by_opaque.values() if pending.deadline <= now]:
-            self._time_out(overdue)
+            overdue.expire()  # its channel removes it from the table
         earliest = min((pending.deadline for pending in self.by_opaque.values()), default=math.inf)
         if earliest < self.watched:
             self.watch(earliest)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import trio
 
@@ -233,13 +232,7 @@ class ConnectionPool:
         return self._start_dial(address)
 
     def _start_dial(self, address: str) -> PendingConnection:
-        dial = PendingConnection(
-            address,
-            self._deadlines,
-            self._hooks,
-            self._reach(address),
-            successor=partial(self.channel_nowait, address),
-        )
+        dial = PendingConnection(address, self._deadlines, self._hooks, self._reach(address), self)
         try:
             self._nursery.start_soon(self._run_dial, dial)
         except RuntimeError:
@@ -371,8 +364,7 @@ class ConnectionPool:
                 signer=RequestSigner.create(credentials, self._namespace_v2),
                 credential_source=self._credential_source,
                 hooks=self._hooks,
-                successor=partial(self.channel_nowait, address),
-                on_refused=partial(self.refused_by_peer, address),
+                pool=self,
                 max_buffered=self._max_buffered,
             )
         except OSError:  # the peer has reset the connection already
