@@ -135,7 +135,7 @@ class Broker:
             state.packed_address[:-4], process_id=os.getpid, now_ms=state.now_ms, random=state.rng
         )
         for processor in (
-            SendProcessor(state, validator, scheduler, transactions, new_unique_id=unique_ids.next),
+            SendProcessor(state, validator, scheduler, transactions, unique_ids),
             ReplyProcessor(state, validator, scheduler),
             SendBackProcessor(state, validator, scheduler),
             RecallProcessor(state, scheduler),
@@ -149,13 +149,7 @@ class Broker:
         pulls = PullProcessor(state)
         pops = PopProcessor(state, scheduler)
         lite = LitePopProcessor(state)
-        acks = AckProcessor(
-            state,
-            pops.checkpoints,
-            pops.ordered_pops,
-            wake_when_free=pops.wake_when_free,
-            lite_acks=LiteAcks(state, lite),
-        )
+        acks = AckProcessor(state, pops, LiteAcks(state, lite))
         for processor in (clients, pulls, pops, lite, acks, LiteInfoProcessor(state, lite)):
             self.dispatch.add(processor.handlers())
         self.tasks += [

@@ -5,12 +5,13 @@ Java: ``AckMessageProcessor``, ``ChangeInvisibleTimeProcessor``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from rocketmq_py.broker.dispatch import FAQ, UNSET_REMARK, Refusal, RequestHandler
 from rocketmq_py.broker.lite.lite_requests import UNCHANGED, LiteAcks
-from rocketmq_py.broker.pop.checkpoints import CheckpointKey, CheckpointTable
-from rocketmq_py.broker.pop.ordered_pops import NOT_POPPED, GroupQueue, OrderedPops
+from rocketmq_py.broker.pop.checkpoints import CheckpointKey
+from rocketmq_py.broker.pop.ordered_pops import NOT_POPPED, GroupQueue
+from rocketmq_py.broker.pop.pop_requests import PopProcessor
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.bodies import BatchAck, BatchAcks
@@ -31,26 +32,16 @@ class AckProcessor:
 
     Args:
         state: the broker's tables.
-        checkpoints: the popped messages.
-        ordered_pops: the messages that were popped in order.
-        wake_when_free: called for queues popped in order that may have become free.
+        pops: holds the popped messages.
         lite_acks: acknowledges messages of lite topics.
     """
 
-    def __init__(
-        self,
-        state: BrokerState,
-        checkpoints: CheckpointTable,
-        ordered_pops: OrderedPops,
-        *,
-        wake_when_free: Callable[[GroupQueue], None],
-        lite_acks: LiteAcks,
-    ) -> None:
+    def __init__(self, state: BrokerState, pops: PopProcessor, lite_acks: LiteAcks) -> None:
         self._state = state
         self._offsets = state.offsets
-        self._checkpoints = checkpoints
-        self._ordered_pops = ordered_pops
-        self._wake_when_free = wake_when_free
+        self._pops = pops
+        self._checkpoints = pops.checkpoints
+        self._ordered_pops = pops.ordered_pops
         self._lite_acks = lite_acks
 
     def handlers(self) -> Mapping[int, RequestHandler]:
@@ -123,7 +114,7 @@ class AckProcessor:
         if next_offset >= 0:
             if not self._offsets.has_pending_reset(group, topic, queue_id):
                 self._offsets.commit(group, topic, queue_id, next_offset)
-            self._wake_when_free(group_queue)
+            self._pops.wake_when_free(group_queue)
 
     # Changes of the invisible time
 
@@ -166,7 +157,7 @@ class AckProcessor:
             return UNCHANGED
         visible_at_ms = self._state.now_ms() + header.invisible_time
         self._ordered_pops.change_visibility(group_queue, header.offset, handle.pop_time_ms, visible_at_ms)
-        self._wake_when_free(group_queue)
+        self._pops.wake_when_free(group_queue)
         return ChangeInvisibleTimeAnswer(
             pop_time=handle.pop_time_ms,
             invisible_time=visible_at_ms - handle.pop_time_ms,

@@ -42,13 +42,13 @@ class Checkpoint:
         tick: used by ``Deadlines``.
     """
 
-    __slots__ = ("_on_expiry", "counts_as_failure", "key", "offsets", "tick")
+    __slots__ = ("_table", "counts_as_failure", "key", "offsets", "tick")
 
     def __init__(
         self,
         key: CheckpointKey,
         offsets: Iterable[int],
-        on_expiry: Callable[[Checkpoint], None],
+        table: CheckpointTable,
         *,
         counts_as_failure: bool,
     ) -> None:
@@ -56,11 +56,11 @@ class Checkpoint:
         self.offsets: Final = dict.fromkeys(offsets)
         self.counts_as_failure: bool = counts_as_failure
         self.tick: int = 0
-        self._on_expiry = on_expiry
+        self._table = table
 
     def expire(self) -> None:
         """Redeliver the messages that are not acknowledged. ``Deadlines`` calls this at the timeout."""
-        self._on_expiry(self)
+        self._table.expire(self)
 
 
 class CheckpointTable:
@@ -70,11 +70,11 @@ class CheckpointTable:
     some seconds late.
 
     Args:
-        revive: redelivers the messages of a checkpoint.
+        reviver: redelivers the messages of a checkpoint.
     """
 
-    def __init__(self, revive: Callable[[Checkpoint], None]) -> None:
-        self._revive = revive
+    def __init__(self, reviver: MessageReviver) -> None:
+        self._reviver = reviver
         self._deadlines = Deadlines()
         self._checkpoints: dict[CheckpointKey, Checkpoint] = {}
 
@@ -83,7 +83,7 @@ class CheckpointTable:
     ) -> None:
         """Add popped messages, which time out after ``invisible_ms``."""
         self._remove(key)
-        checkpoint = Checkpoint(key, offsets, self._expire, counts_as_failure=counts_as_failure)
+        checkpoint = Checkpoint(key, offsets, self, counts_as_failure=counts_as_failure)
         self._checkpoints[key] = checkpoint
         self._deadlines.add(checkpoint, trio.current_time() + invisible_ms / 1000)
 
@@ -99,6 +99,11 @@ class CheckpointTable:
         """Redeliver messages at their timeout, until cancelled."""
         await self._deadlines.run()
 
+    def expire(self, checkpoint: Checkpoint) -> None:
+        """Redeliver the messages of a checkpoint that are not acknowledged."""
+        del self._checkpoints[checkpoint.key]
+        self._reviver.revive(checkpoint)
+
     def _acknowledge(self, key: CheckpointKey, is_acknowledged: Callable[[int], bool]) -> None:
         checkpoint = self._checkpoints.get(key)
         if checkpoint is None:
@@ -112,10 +117,6 @@ class CheckpointTable:
         checkpoint = self._checkpoints.pop(key, None)
         if checkpoint is not None:
             self._deadlines.remove(checkpoint)
-
-    def _expire(self, checkpoint: Checkpoint) -> None:
-        del self._checkpoints[checkpoint.key]
-        self._revive(checkpoint)
 
 
 class MessageReviver:

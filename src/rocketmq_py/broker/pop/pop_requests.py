@@ -215,7 +215,7 @@ class PopProcessor:
     def __init__(self, state: BrokerState, scheduler: MessageScheduler) -> None:
         self._state = state
         self._config = state.config
-        self.checkpoints: CheckpointTable = CheckpointTable(MessageReviver(state, scheduler).revive)
+        self.checkpoints: CheckpointTable = CheckpointTable(MessageReviver(state, scheduler))
         self.ordered_pops: OrderedPops = OrderedPops()
         self.held_pops: HeldPops = HeldPops(self)
         state.topics.listeners.append(self._on_topic_change)

@@ -5,7 +5,7 @@ Java: ``SendMessageProcessor``, ``AbstractSendMessageProcessor.msgCheck``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -55,6 +55,7 @@ from rocketmq_py.protocol.headers import (
     SendReplyMessageRequest,
     SendReplyMessageRequestV2,
 )
+from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.protocol.stored_message import INNER_BATCH_FLAG
 from rocketmq_py.remoting import Connection
 
@@ -204,7 +205,7 @@ class SendProcessor:
         validator: validates sends.
         scheduler: stores single messages, delayed or not.
         transactions: stores half messages.
-        new_unique_id: creates the id of a message that its sender did not give one.
+        unique_ids: creates the ids of messages that their senders did not give one.
     """
 
     def __init__(
@@ -213,8 +214,7 @@ class SendProcessor:
         validator: SendValidator,
         scheduler: MessageScheduler,
         transactions: TransactionProcessor,
-        *,
-        new_unique_id: Callable[[], str],
+        unique_ids: UniqueIdGenerator,
     ) -> None:
         self._state = state
         self._config = state.config
@@ -222,7 +222,7 @@ class SendProcessor:
         self._validator = validator
         self._scheduler = scheduler
         self._transactions = transactions
-        self._new_unique_id = new_unique_id
+        self._unique_ids = unique_ids
 
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the request handlers by request code."""
@@ -258,7 +258,7 @@ class SendProcessor:
         elif PRIORITY in properties:
             queue_id = stored_queue_id = _queue_by_priority(properties, topic, queue_id)
         if not properties.get(UNIQUE_KEY):
-            properties[UNIQUE_KEY] = self._new_unique_id()
+            properties[UNIQUE_KEY] = self._unique_ids.next()
         if properties.get(LITE_TOPIC):
             properties[LITE_QUEUES] = lite_queue(header.topic, properties[LITE_TOPIC])
         properties[CLUSTER] = self._config.cluster_name
