@@ -54,7 +54,7 @@ class BaseProducer(Member):
         self._pipeline = Pipeline(self._sender, self._hooks, admission)
         self._batch_sender = BatchSender(self._client, self._settings, self._builder, self._pipeline)
         self._batcher: Batcher | None = None
-        self._delay_relay = delay_relay(self._settings, self._client, self._sender.router.supports_timed)
+        self._delay_relay = delay_relay(self._settings, self._client, self._sender.router)
         self._tracing = trace_sends(self._settings, self._client, self._hooks)
         self._replies = PendingReplies(self._client, self._sender, self._pipeline)
         self._is_in_heartbeats = False

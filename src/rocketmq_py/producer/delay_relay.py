@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
-
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message
 from rocketmq_py.producer.final_message import check_message
 from rocketmq_py.producer.request_builder import sends_start_deliver_time
+from rocketmq_py.producer.request_router import RequestRouter
 from rocketmq_py.producer.settings import ProducerSettings
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
@@ -62,15 +60,15 @@ class DelayRelay:
     Args:
         buffer_topic: the buffer topic.
         client: provides the time.
-        supports_timed: asks whether all brokers of a topic support timed messages.
+        router: asks whether all brokers of a topic support timed messages.
+        timeout: seconds until they must have answered.
     """
 
-    def __init__(
-        self, buffer_topic: str, client: ClientCore, supports_timed: Callable[[str], Awaitable[bool]]
-    ) -> None:
+    def __init__(self, buffer_topic: str, client: ClientCore, router: RequestRouter, timeout: float) -> None:
         self._buffer_topic = buffer_topic
         self._client = client
-        self._supports_timed = supports_timed
+        self._router = router
+        self._timeout = timeout
 
     def concerns(self, message: Message) -> bool:
         """Whether :meth:`redirect` may return another message than this."""
@@ -88,7 +86,7 @@ class DelayRelay:
             RocketMQError: as a send, if the brokers could not be asked for their versions.
         """
         check_message(message)
-        if not message.is_timed or await self._supports_timed(message.topic):
+        if not message.is_timed or await self._router.supports_timed(message.topic, self._timeout):
             return message
         if queue is not None:
             raise InvalidMessageError("a message that a relay delivers cannot have a queue; leave out queue")
@@ -102,10 +100,8 @@ class DelayRelay:
         return wait_in(self._buffer_topic, message, due_ms)
 
 
-def delay_relay(
-    config: ProducerSettings, client: ClientCore, supports_timed: Callable[..., Awaitable[bool]]
-) -> DelayRelay | None:
+def delay_relay(config: ProducerSettings, client: ClientCore, router: RequestRouter) -> DelayRelay | None:
     """Return the relay of the setting ``delay_relay``, or None if it is not set, or not needed."""
     if config.delay_relay is None or sends_start_deliver_time(config, client):
         return None
-    return DelayRelay(config.delay_relay, client, partial(supports_timed, timeout=config.send_timeout))
+    return DelayRelay(config.delay_relay, client, router, config.send_timeout)
