@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TypeAlias
 
 import attrs
 import pytest
@@ -18,7 +19,7 @@ from rocketmq_py.consumer.pull.queue_puller import PullResponse, PullStatus
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.consumer.read.pull_result_buffer import PullResultBuffer
 from rocketmq_py.consumer.read.range_puller import PULL_BATCH_SIZE
-from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER, OnResponse, ReadAhead, SubmitPull
+from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER, OnResponse, ReadAhead
 from rocketmq_py.consumer.read.reader import Reader
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.hooks import RpcContext, RpcHook
@@ -254,6 +255,24 @@ async def test_hooks_are_called_for_pulls_ahead() -> None:
     assert sorted(hook.asked) == list(range(0, 100, 8))
 
 
+SubmitPull: TypeAlias = Callable[[int, int, OnResponse], Callable[[], None] | None]
+Pull: TypeAlias = Callable[[int, int], Awaitable[PullResponse]]
+
+
+class Pulls:
+    """Sends pulls by functions of a test."""
+
+    def __init__(self, submit: SubmitPull, pull: Pull) -> None:
+        self._submit = submit
+        self._pull = pull
+
+    def submit(self, start: int, end: int, on_response: OnResponse) -> Callable[[], None] | None:
+        return self._submit(start, end, on_response)
+
+    async def pull(self, start: int, end: int) -> PullResponse:
+        return await self._pull(start, end)
+
+
 @asynccontextmanager
 async def four_ahead(submit: SubmitPull) -> AsyncIterator[tuple[ReadAhead, PullResultBuffer]]:
     """Send four pulls ahead for eight messages each, with 20 of 100 bytes reserved for each."""
@@ -263,7 +282,7 @@ async def four_ahead(submit: SubmitPull) -> AsyncIterator[tuple[ReadAhead, PullR
 
     async with trio.open_nursery() as nursery:
         buffer = PullResultBuffer(100, queues=1)
-        ahead = ReadAhead(nursery, submit, pull, buffer)
+        ahead = ReadAhead(nursery, Pulls(submit, pull), buffer)
         ahead.learn(8, 8, is_limited=False)
         ahead.start(0, 100, depth=4, size=20)
         yield ahead, buffer
@@ -334,7 +353,7 @@ async def test_dropped_pulls_ahead_are_cancelled(begins: bool) -> None:
 
     async with trio.open_nursery() as nursery:
         buffer = PullResultBuffer(100, queues=1)
-        ahead = ReadAhead(nursery, submit, pull, buffer)
+        ahead = ReadAhead(nursery, Pulls(submit, pull), buffer)
         ahead.learn(8, 8, is_limited=False)
         ahead.start(0, 100, depth=4, size=20)
         await trio.testing.wait_all_tasks_blocked()

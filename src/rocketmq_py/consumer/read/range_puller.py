@@ -69,7 +69,7 @@ class RangePuller:
             hold=0.0,
             timeout=TIMEOUT_SECONDS,
         )
-        self._ahead = ReadAhead(nursery, self._submit, self._pull, buffer)
+        self._ahead = ReadAhead(nursery, self, buffer)
         self._retry = BoundedRetry(
             client,
             self._puller,
@@ -92,6 +92,17 @@ class RangePuller:
                     await self._pull_next()
         finally:
             self._ahead.stop()
+
+    def submit(self, start: int, end: int, on_response: OnResponse) -> Callable[[], None] | None:
+        """Send a pull; see :class:`RangeOwner`."""
+        request = self._puller.submit_pull(
+            start, self._subscription, batch_size=end - start, on_response=on_response
+        )
+        return None if request is None else request.forget
+
+    async def pull(self, start: int, end: int) -> PullResponse:
+        """Send a pull and wait for its answer. Raises RocketMQError."""
+        return await self._puller.pull_undecoded(start, self._subscription, batch_size=end - start)
 
     async def _take_ahead(self) -> bool:
         """Put the results of pulls ahead into the queue. Return whether there were any."""
@@ -139,7 +150,7 @@ class RangePuller:
     async def _pull_once(self, limit: int, count: int) -> PullResult | None:
         """Pull once. Return None if there is no result and the pull has to be repeated."""
         try:
-            response = await self._pull(self._offset, self._offset + count)
+            response = await self.pull(self._offset, self._offset + count)
         except RocketMQError as error:
             return self._lost(self._range.end) if await self._retry.queue_is_gone(error) else None
         self._retry.answered()
@@ -152,15 +163,6 @@ class RangePuller:
             return self._lost(gap.end)
         self._offset = gap.end
         return None
-
-    async def _pull(self, offset: int, end: int) -> PullResponse:
-        return await self._puller.pull_undecoded(offset, self._subscription, batch_size=end - offset)
-
-    def _submit(self, offset: int, end: int, on_response: OnResponse) -> Callable[[], None] | None:
-        request = self._puller.submit_pull(
-            offset, self._subscription, batch_size=end - offset, on_response=on_response
-        )
-        return None if request is None else request.forget
 
     def _result(self, response: PullResponse, first: int, limit: int) -> PullResult:
         end = min(response.next_offset, limit)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import attrs
 import trio
@@ -19,7 +19,20 @@ RELEARN_AFTER = 256
 """Pulls ahead after which an unlimited pull finds out again how many messages the broker returns at once."""
 
 OnResponse: TypeAlias = Callable[[PullResponse | None], None]
-SubmitPull: TypeAlias = Callable[[int, int, OnResponse], Callable[[], None] | None]
+
+
+class RangeOwner(Protocol):
+    """Sends the pulls of a range of offsets."""
+
+    def submit(self, start: int, end: int, on_response: OnResponse) -> Callable[[], None] | None:
+        """Send a pull, whose answer (None if it failed) is passed to ``on_response``.
+
+        Return a function that cancels the pull. None if it cannot be sent without waiting. Raises
+        RocketMQError.
+        """
+
+    async def pull(self, start: int, end: int) -> PullResponse:
+        """Send a pull and wait for its answer. Raises RocketMQError."""
 
 
 @attrs.define(eq=False)
@@ -54,23 +67,14 @@ class ReadAhead:
     Reader.pull of one queue with 32 parallel pulls.
 
     Args:
-        nursery: runs the pulls that ``submit`` cannot send.
-        submit: sends a pull for a range of offsets, whose answer (None if it failed) is passed to a function.
-            Returns a function that cancels the pull, or None if the pull cannot be sent without waiting.
-        pull: sends the same pull and waits for the answer.
+        nursery: runs the pulls that cannot be sent without waiting.
+        owner: sends the pulls.
         buffer: the buffer in which space is reserved.
     """
 
-    def __init__(
-        self,
-        nursery: trio.Nursery,
-        submit: SubmitPull,
-        pull: Callable[[int, int], Awaitable[PullResponse]],
-        buffer: PullResultBuffer,
-    ) -> None:
+    def __init__(self, nursery: trio.Nursery, owner: RangeOwner, buffer: PullResultBuffer) -> None:
         self._nursery = nursery
-        self._submit = submit
-        self._pull = pull
+        self._owner = owner
         self._buffer = buffer
         self._pulls: deque[AheadPull] = deque()
         self._stride = 0  # messages that each pull ahead requests. 0 until the first pull has been learned
@@ -162,7 +166,7 @@ class ReadAhead:
 
     def _run(self, ahead: AheadPull) -> None:
         try:
-            ahead.cancel = self._submit(ahead.start, ahead.end, partial(self._end, ahead))
+            ahead.cancel = self._owner.submit(ahead.start, ahead.end, partial(self._end, ahead))
         except RocketMQError:
             self._end(ahead, None)
             return
@@ -174,7 +178,7 @@ class ReadAhead:
     async def _wait(self, ahead: AheadPull, scope: trio.CancelScope) -> None:
         response = None
         with scope, suppress(RocketMQError):  # the pull in order reports a lasting failure
-            response = await self._pull(ahead.start, ahead.end)
+            response = await self._owner.pull(ahead.start, ahead.end)
         self._end(ahead, response)
 
     def _end(self, ahead: AheadPull, response: PullResponse | None) -> None:
