@@ -18,6 +18,7 @@ from rocketmq_py import Message, MessageQueue, Producer, SendResult
 from rocketmq_py.client.flow_control import RateLimiter
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BatchError, InvalidMessageError, NoQueueError, RocketMQError
+from rocketmq_py.producer.delay_relay import PROGRESS
 from rocketmq_py.relay import MESSAGE_ID
 from rocketmq_py.relay.buffer_entries import DelayedMessage, Progress
 from rocketmq_py.relay.delivery import BURST_SECONDS, QueueDelivery
@@ -41,7 +42,10 @@ class Clock:
 
 
 class Target:
-    """A producer that records messages. ``errors`` lists topics and ids whose messages fail."""
+    """A producer that records messages. ``errors`` lists topics and ids whose messages fail.
+
+    ``progress_errors`` are raised instead of recording the progress.
+    """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -50,9 +54,18 @@ class Target:
         self.attempted: list[str] = []
         self.batches: list[list[str]] = []
         self.gates: dict[str, trio.Event] = {}
+        self.recorded_progress: list[Progress] = []
+        self.progress_errors: list[RocketMQError] = []
 
-    async def send(self, message: Message) -> None:
-        await self.send_batch([message])
+    async def send(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+        if PROGRESS not in message.properties:
+            await self.send_batch([message])
+            return
+        assert queue == QUEUE
+        assert message.topic == QUEUE.topic
+        if self.progress_errors:
+            raise self.progress_errors.pop()
+        self.recorded_progress.append(Progress(*map(int, message.properties[PROGRESS].split())))
 
     async def send_batch(self, messages: Sequence[Message]) -> None:
         await trio.lowlevel.checkpoint()
@@ -78,20 +91,16 @@ class Setup:
         self.store = store
         self.now_ms = Clock()
         self.target = Target(self.now_ms)
-        self.recorded_progress: list[Progress] = []
         self.offset = 0
         config = RelaySettings(topic="Buffer", store=Path("unused"), **options)  # type: ignore[arg-type]
         self.delivery = QueueDelivery(
+            QUEUE,
             store,
             config,
             cast(Producer, self.target),
             RateLimiter(config.max_rate, burst_seconds=BURST_SECONDS),
             now_ms=self.now_ms,
-            send_progress=self.send_progress,
         )
-
-    async def send_progress(self, progress: Progress) -> None:
-        self.recorded_progress.append(progress)
 
     def add(self, message_id: str, in_ms: int, topic: str = "T", sharding_key: str = "") -> int:
         """Write a message to the store. Returns when it is due."""
@@ -349,13 +358,13 @@ async def test_progress_is_recorded_when_it_has_changed(store: QueueStore) -> No
     setup = Setup(store, progress_interval=5.0)
     async with running(setup):
         await trio.sleep(60)
-        assert setup.recorded_progress == []
+        assert setup.target.recorded_progress == []
         setup.add("a", 0)
         later = setup.add("b", 100_000)
         await trio.sleep(60)
-        assert setup.recorded_progress == [Progress(3, later)]
+        assert setup.target.recorded_progress == [Progress(3, later)]
         await trio.sleep(100)
-    assert setup.recorded_progress == [Progress(3, later), Progress(3, NEVER_MS)]
+    assert setup.target.recorded_progress == [Progress(3, later), Progress(3, NEVER_MS)]
 
 
 async def test_progress_excludes_messages_in_flight_and_messages_being_written(
@@ -368,29 +377,22 @@ async def test_progress_excludes_messages_in_flight_and_messages_being_written(
         gate = setup.target.gates["slow"] = trio.Event()
         slow = setup.add("slow", 0, "U")
         await trio.sleep(5)
-        assert setup.recorded_progress == [Progress(3, slow)]
+        assert setup.target.recorded_progress == [Progress(3, slow)]
         gate.set()
         await trio.sleep(0)
         # Another thread has written this message, and has not called on_written yet.
         store.write([(9, DelayedMessage("new", 1, "T", b"x", "", "", 0, {}))], 10)
         await setup.delivery.record_progress()
-    assert setup.recorded_progress[-1].offset == 3
+    assert setup.target.recorded_progress[-1].offset == 3
 
 
 async def test_recording_progress_is_retried_after_an_error(store: QueueStore) -> None:
     setup = Setup(store)
-    failures = [NoQueueError("away")]
-
-    async def send_progress(progress: Progress) -> None:
-        if failures:
-            raise failures.pop()
-        setup.recorded_progress.append(progress)
-
-    setup.delivery._send_progress = send_progress
+    setup.target.progress_errors.append(NoQueueError("away"))
     async with running(setup):
         setup.add("a", 0)
         await trio.sleep(11)
-    assert setup.recorded_progress == [Progress(2, NEVER_MS)]
+    assert setup.target.recorded_progress == [Progress(2, NEVER_MS)]
 
 
 async def test_finishing_waits_for_messages_in_flight_and_sends_no_others(store: QueueStore) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import trio
@@ -13,8 +13,9 @@ from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BatchError, BrokerError, InvalidMessageError, RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
+from rocketmq_py.message import MessageQueue
 from rocketmq_py.producer import Producer
-from rocketmq_py.relay.buffer_entries import Progress
+from rocketmq_py.relay.buffer_entries import Progress, progress_message
 from rocketmq_py.relay.settings import RelaySettings
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, StoreRecord
 from rocketmq_py.remoting.nurseries import open_nursery
@@ -39,30 +40,30 @@ class QueueDelivery:
     stays deferred, and messages after it do not wait for it.
 
     Args:
+        queue: the buffer queue.
         store: the messages of the queue.
         config: the relay's settings.
-        producer: sends the messages.
+        producer: sends the messages, and to the buffer queue the progress.
         rate_limiter: shared by all queues of a relay.
         now_ms: the clock, epoch milliseconds.
-        send_progress: records the progress in the buffer queue.
     """
 
     def __init__(
         self,
+        queue: MessageQueue,
         store: QueueStore,
         config: RelaySettings,
         producer: Producer,
         rate_limiter: RateLimiter,
         *,
         now_ms: Callable[[], int],
-        send_progress: Callable[[Progress], Awaitable[None]],
     ) -> None:
+        self._queue = queue
         self._store = store
         self._config = config
         self._producer = producer
         self._rate_limiter = rate_limiter
         self._now_ms = now_ms
-        self._send_progress = send_progress
         self._batch_size = int(min(config.batch_size, max(1, BURST_SECONDS * config.max_rate)))
         # Records are read from the store after this key. The first of them is due at this time.
         self._read_after = b""
@@ -127,10 +128,9 @@ class QueueDelivery:
         """Record the progress in the buffer queue if it has changed."""
         if self._has_progressed:
             self._has_progressed = False
+            progress = Progress(self._read_to, self._store.earliest_due_ms(self._lower_bound))
             try:
-                await self._send_progress(
-                    Progress(self._read_to, self._store.earliest_due_ms(self._lower_bound))
-                )
+                await self._producer.send(progress_message(self._queue.topic, progress), queue=self._queue)
             except RocketMQError as error:
                 self._has_progressed = True
                 logger.debug("could not record progress cause=%s", error)

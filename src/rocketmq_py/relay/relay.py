@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack
 
 import trio
@@ -22,10 +21,8 @@ from rocketmq_py.names import check_topic
 from rocketmq_py.producer import Producer
 from rocketmq_py.relay.buffer_entries import (
     BufferEntry,
-    Progress,
     cancellation_message,
     parse_entry,
-    progress_message,
 )
 from rocketmq_py.relay.delivery import BURST_SECONDS, QueueDelivery
 from rocketmq_py.relay.retention import RetentionMonitor, query_retention
@@ -335,12 +332,7 @@ class Relay(Member):
         retention = await query_retention(self._client, queue)
         await self._consumer.seek(queue, start)
         delivery = QueueDelivery(
-            store,
-            self._settings,
-            self._producer,
-            self._rate_limiter,
-            now_ms=self._client.now_ms,
-            send_progress=partial(self._send_progress, queue),
+            queue, store, self._settings, self._producer, self._rate_limiter, now_ms=self._client.now_ms
         )
         owned = self._owned[queue] = _OwnedQueue(queue, store, delivery, retention, catch_up_to=end)
         if start >= end:
@@ -357,9 +349,6 @@ class Relay(Member):
         with owned.scope:
             await owned.caught_up.wait()
             await owned.delivery.run()
-
-    async def _send_progress(self, queue: MessageQueue, progress: Progress) -> None:
-        await self._producer.send(progress_message(queue.topic, progress), queue=queue)
 
 
 async def cancel(client: Client, topic: str, message_id: str) -> None:
