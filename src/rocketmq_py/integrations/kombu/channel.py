@@ -230,7 +230,7 @@ class Channel(virtual.Channel):
         transport.start_listening(queue)
         if queue not in transport.private_queues:
             if self._poller is None:
-                self._poller = transport.new_poller(self._free_space)
+                self._poller = Poller(transport, self)
             self._poller.add(transport.shared_queue(queue), transport.inbox(queue))
 
     def basic_cancel(self, consumer_tag: str) -> None:
@@ -289,7 +289,7 @@ class Channel(virtual.Channel):
         super().basic_qos(prefetch_size, prefetch_count, apply_global)
         self.connection.wake()
 
-    def _free_space(self) -> int:
+    def free_space(self) -> int:
         """Return how many messages may be received now (the transport's ``activity`` is held)."""
         if self.closed or self.connection is None:
             return 0

@@ -5,15 +5,40 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rocketmq_py.errors import ConnectionLostError, RocketMQError
+from rocketmq_py.errors import (
+    ClosedError,
+    ConnectError,
+    ConnectionLostError,
+    NameServerError,
+    NoQueueError,
+    ProtocolError,
+    RequestTimeoutError,
+    RetriableBrokerError,
+    RocketMQError,
+)
 from rocketmq_py.integrations.kombu.deliveries import Delivery
 from rocketmq_py.integrations.kombu.queues import SharedQueue
 from rocketmq_py.library_logger import LibraryLogger
 
+if TYPE_CHECKING:
+    from rocketmq_py.integrations.kombu.channel import Channel
+    from rocketmq_py.integrations.kombu.transport import Transport
+
+TRANSIENT: Final = (
+    ClosedError,
+    ConnectError,
+    ConnectionLostError,
+    NameServerError,
+    NoQueueError,
+    ProtocolError,
+    RequestTimeoutError,
+    RetriableBrokerError,
+)
+"""Errors after which another connection may help. They make Celery reconnect."""
 RETRY_SECONDS: Final = 1.0
 UNREACHED_RETRY_SECONDS: Final = 0.1
 """Seconds until the next round if no broker was reached. The requests themselves wait for brokers then."""
@@ -28,36 +53,16 @@ class Poller:
     queue without messages does not delay the others, and no more is received than the channel may have.
 
     Args:
-        activity: guards the inboxes. It is notified when the poller should look for work.
-        free_space: returns how many messages may be received now. Called with ``activity`` held.
-        arrived: is called after messages were put into an inbox.
-        fail: is called with an error that ends the polling.
-        is_transient: whether an error may pass. It ends the polling if it lasts.
-        wait_time: seconds that a broker holds a request.
-        interval: seconds between rounds in which nothing came.
-        patience: seconds that a transient error may last.
+        transport: delivers the messages, and raises the error that ends the polling in the user's thread. Its
+            ``activity`` guards the inboxes, and is notified when the poller should look for work.
+        channel: limits how many messages may be received.
     """
 
-    def __init__(
-        self,
-        activity: threading.Condition,
-        *,
-        free_space: Callable[[], int],
-        arrived: Callable[[], None],
-        fail: Callable[[BaseException], None],
-        is_transient: Callable[[BaseException], bool],
-        wait_time: float,
-        interval: float,
-        patience: float,
-    ) -> None:
-        self._activity = activity
-        self._free_space = free_space
-        self._arrived = arrived
-        self._fail = fail
-        self._is_transient = is_transient
-        self._wait_time = wait_time
-        self._interval = interval
-        self._patience = patience
+    def __init__(self, transport: Transport, channel: Channel) -> None:
+        self._transport = transport
+        self._channel = channel
+        self._activity = transport.activity
+        self._options = transport.options
         self._queues: deque[tuple[SharedQueue, deque[Delivery]]] = deque()
         self._returned: list[Delivery] = []
         self._removed: list[SharedQueue] = []
@@ -109,15 +114,15 @@ class Poller:
                     found = self._receive_round()
                 except RocketMQError as error:
                     if self._lasts_too_long(error, began):
-                        self._fail(error)
+                        self._transport.fail(error)
                         return
                     self._pause(UNREACHED_RETRY_SECONDS if error._not_reached else RETRY_SECONDS)
                 else:
                     self._note_success()
                     if not found and len(self._queues) != 1:
-                        self._pause(self._interval)
+                        self._pause(self._options.polling_interval)
         except BaseException as error:  # noqa: BLE001  # the user's thread raises it
-            self._fail(error)
+            self._transport.fail(error)
         finally:
             self._note_success()
             with self._activity:
@@ -139,7 +144,7 @@ class Poller:
     def _has_work(self) -> bool:
         if self._is_stopped or self._returned or self._removed:
             return True
-        return bool(self._queues) and self._free_space() > 0
+        return bool(self._queues) and self._channel.free_space() > 0
 
     def _receive_round(self) -> int:
         """Ask for messages of each queue once, and return how many came."""
@@ -149,10 +154,11 @@ class Poller:
         count = 0
         for queue, inbox in queues:
             with self._activity:
-                free_space = self._free_space()
+                free_space = self._channel.free_space()
                 if self._is_stopped or free_space <= 0:
                     break
-            deliveries = self._receive(queue, free_space, self._wait_time if len(queues) == 1 else 0.0)
+            wait = self._options.wait_time_seconds if len(queues) == 1 else 0.0
+            deliveries = self._receive(queue, free_space, wait)
             count += len(deliveries)
             if deliveries:
                 self._put(deliveries, inbox)
@@ -172,7 +178,7 @@ class Poller:
         with self._activity:
             is_consumed = any(each is inbox for _, each in self._queues)
             (inbox if is_consumed else self._returned).extend(deliveries)
-        self._arrived()
+        self._transport.wake()
 
     def _release(self) -> None:
         """Leave queues that were removed, and messages that were not delivered, to other consumers."""
@@ -193,7 +199,7 @@ class Poller:
 
     def _lasts_too_long(self, error: RocketMQError, began: float) -> bool:
         """Record the error of a round that began at this time, and return whether it ends the polling."""
-        if not self._is_transient(error):
+        if not isinstance(error, TRANSIENT):
             return True
         now = time.monotonic()
         with self._activity:
@@ -201,7 +207,7 @@ class Poller:
             if self._failing_since is None:
                 self._failing_since = began if error._not_reached else now
                 logger.warning("could not receive messages: %s; retrying", error)
-            left = self._failing_since + self._patience - now
+            left = self._failing_since + self._options.connection_loss_timeout - now
             is_away = error._not_reached or isinstance(error, ConnectionLostError)
             if is_away and left > 0 and self._give_up_timer is None:
                 self._give_up_timer = threading.Timer(left, self._give_up)
@@ -217,7 +223,7 @@ class Poller:
             self._is_stopped = True
             error = self._error
         assert error is not None
-        self._fail(error)
+        self._transport.fail(error)
 
     def _note_success(self) -> None:
         """Forget the last error."""

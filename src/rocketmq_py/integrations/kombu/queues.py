@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_py.errors import ClosedError, RocketMQError, UnsupportedByBrokerError
 from rocketmq_py.integrations.kombu.cluster import ROUTING_KEY, Cluster, remaining_delay
@@ -23,6 +23,9 @@ from rocketmq_py.integrations.kombu.deliveries import (
 )
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
+
+if TYPE_CHECKING:
+    from rocketmq_py.integrations.kombu.transport import Transport
 
 logger: Final = LibraryLogger("rocketmq_py.integrations.kombu")
 
@@ -151,27 +154,20 @@ class ExchangeListener:
     Until :meth:`start`, messages wait in a bounded buffer or on the broker.
 
     Args:
-        cluster: where the exchange is.
+        transport: delivers the messages, and raises the error that ends the reading in the user's thread.
+        queue: the queue that gets the messages.
         exchange: the exchange.
         wants: whether the queue is bound with a routing key.
-        deliver: is called with each wanted message. It may block.
-        fail: is called with the error that ends the reading.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        exchange: str,
-        *,
-        wants: Callable[[str], bool],
-        deliver: Callable[[dict[str, Any]], None],
-        fail: Callable[[RocketMQError], None],
+        self, transport: Transport, queue: str, exchange: str, *, wants: Callable[[str], bool]
     ) -> None:
-        self._stream = cluster.listen(exchange)
+        self._transport = transport
+        self._queue = queue
         self._exchange = exchange
         self._wants = wants
-        self._deliver = deliver
-        self._fail = fail
+        self._stream = transport.cluster.listen(exchange)
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -198,8 +194,8 @@ class ExchangeListener:
                         message.message_id, message.topic,
                     )  # fmt: skip
                 else:
-                    self._deliver(payload)
+                    self._transport.put(self._queue, payload)  # it may wait for space
         except ClosedError:
             pass
         except RocketMQError as error:
-            self._fail(error)
+            self._transport.fail(error)

@@ -19,18 +19,7 @@ from kombu.transport.base import Implements
 from kombu.utils.compat import detect_environment
 
 import rocketmq_py
-from rocketmq_py.errors import (
-    ClosedError,
-    ConfigurationError,
-    ConnectError,
-    ConnectionLostError,
-    NameServerError,
-    NoQueueError,
-    ProtocolError,
-    RequestTimeoutError,
-    RetriableBrokerError,
-    TopicNotFoundError,
-)
+from rocketmq_py.errors import ConfigurationError, TopicNotFoundError
 from rocketmq_py.integrations.kombu.channel import Channel
 from rocketmq_py.integrations.kombu.cluster import Cluster
 from rocketmq_py.integrations.kombu.deliveries import Delivery
@@ -40,20 +29,9 @@ from rocketmq_py.integrations.kombu.options import (
     address_of,
     client_options_of,
 )
-from rocketmq_py.integrations.kombu.poller import Poller
+from rocketmq_py.integrations.kombu.poller import TRANSIENT
 from rocketmq_py.integrations.kombu.queues import ExchangeListener, SharedQueue
 
-TRANSIENT: Final = (
-    ClosedError,
-    ConnectError,
-    ConnectionLostError,
-    NameServerError,
-    NoQueueError,
-    ProtocolError,
-    RequestTimeoutError,
-    RetriableBrokerError,
-)
-"""Errors after which another connection may help. They make Celery reconnect."""
 MAX_INBOX: Final = 1000
 """Messages of exchanges that wait for their consumer here. Further ones wait in the listener."""
 DELIVERED_AT_ONCE: Final = 100
@@ -172,13 +150,7 @@ class Transport(virtual.Transport):
         """Collect the messages of an exchange for a queue from now on."""
         listeners = self._listeners.setdefault(queue, {})
         if exchange not in listeners:
-
-            def deliver(payload: dict[str, Any]) -> None:
-                self._put(queue, payload)
-
-            listeners[exchange] = ExchangeListener(
-                self.cluster, exchange, wants=wants, deliver=deliver, fail=self._fail
-            )
+            listeners[exchange] = ExchangeListener(self, queue, exchange, wants=wants)
 
     def start_listening(self, queue: str) -> None:
         """Start delivering the messages of a queue.
@@ -207,20 +179,7 @@ class Transport(virtual.Transport):
             self._inboxes.pop(queue, None)
             self.activity.notify_all()
 
-    def new_poller(self, free_space: Callable[[], int]) -> Poller:
-        """Return a poller for the shared queues of a channel."""
-        return Poller(
-            self.activity,
-            free_space=free_space,
-            arrived=self.wake,
-            fail=self._fail,
-            is_transient=lambda error: isinstance(error, TRANSIENT),
-            wait_time=self.options.wait_time_seconds,
-            interval=self.client.transport_options.get("polling_interval", self.options.polling_interval),
-            patience=self.options.connection_loss_timeout,
-        )
-
-    def _put(self, queue: str, payload: dict[str, Any]) -> None:
+    def put(self, queue: str, payload: dict[str, Any]) -> None:
         """Add a message of an exchange to an inbox, once there is space."""
         with self.activity:
             inbox = self.inbox(queue)
@@ -229,7 +188,7 @@ class Transport(virtual.Transport):
                 inbox.append(Delivery(payload))
         self.wake()
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """Let the user's thread raise an error of another thread."""
         with self.activity:
             self._failure = self._failure or error
