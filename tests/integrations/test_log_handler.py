@@ -465,7 +465,7 @@ def test_waiting_goes_on_for_as_long_as_records_are_acknowledged(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(shipper_module, "time", clock)
-    shipper = Shipper(TOPIC, partial(Producer, linger=0.005), 1 << 20, lambda: 0)
+    shipper = Shipper(RocketMQHandler(TOPIC), partial(Producer, linger=0.005), 1 << 20)
     shipper.start()
     event = Acknowledging(shipper, clock, seconds)
     if is_finished:

@@ -187,7 +187,7 @@ class RocketMQHandler(logging.Handler):
         if self._is_closed:
             return False
         if self._shipper is None:
-            shipper = Shipper(self.topic, self._open_producer, self._max_bytes, lambda: self.dropped)
+            shipper = Shipper(self, self._open_producer, self._max_bytes)
             shipper.start()
             self._shipper = shipper
             _finish_at_end_of_worker()

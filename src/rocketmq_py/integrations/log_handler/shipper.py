@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rocketmq_py.blocking import Producer
 from rocketmq_py.errors import ClosedError, NameServerError, NoQueueError, RocketMQError, TopicNotFoundError
@@ -15,6 +15,9 @@ from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.remoting.back_off import BackOff
 from rocketmq_py.remoting.nurseries import in_trio_thread
+
+if TYPE_CHECKING:
+    from rocketmq_py.integrations.log_handler.handler import RocketMQHandler
 
 OVERHEAD = 512
 """Bytes that a record counts in addition to its text: the message object, and its properties when sent."""
@@ -41,23 +44,17 @@ class Shipper:
     handler's lock, which others hold while they format a record with any code of the user.
 
     Args:
-        topic: the topic, for log lines.
-        open_producer: opens a producer.
+        handler: the handler of the records. Log lines have its topic and its number of dropped records.
+        open_producer: opens a producer with the settings of the user.
         max_bytes: the limit of the messages that wait or are in flight.
-        count_dropped: returns the number of records that the handler dropped, for log lines.
     """
 
     def __init__(
-        self,
-        topic: str,
-        open_producer: Callable[[], Producer],
-        max_bytes: int,
-        count_dropped: Callable[[], int],
+        self, handler: RocketMQHandler, open_producer: Callable[[], Producer], max_bytes: int
     ) -> None:
-        self._topic = topic
+        self._handler = handler
         self._open_producer = open_producer
         self._max_bytes = max_bytes
-        self._count_dropped = count_dropped
         self._reported_drops = 0
         self._next_report = 0.0
         # Totals. The handler writes the first two, the thread the others.
@@ -182,7 +179,7 @@ class Shipper:
             if last_error is not None and not failures:
                 logger.warning(
                     "cannot send log records topic=%s records=%d retrying=%d: %s",
-                    self._topic, len(messages), len(failed), last_error,
+                    self._handler.topic, len(messages), len(failed), last_error,
                 )  # fmt: skip
             messages = failed
             if messages:
@@ -213,9 +210,9 @@ class Shipper:
         self._settled_bytes += _size(message)
 
     def _report_drops(self) -> None:
-        dropped, now = self._count_dropped(), time.monotonic()
+        dropped, now = self._handler.dropped, time.monotonic()
         if dropped > self._reported_drops and now >= self._next_report:
-            logger.warning("dropped log records topic=%s dropped=%d", self._topic, dropped)
+            logger.warning("dropped log records topic=%s dropped=%d", self._handler.topic, dropped)
             self._reported_drops, self._next_report = dropped, now + REPORT_SECONDS
 
 
