@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 import trio
 
 from rocketmq_py import Message
 from rocketmq_py.blocking.base_producers import ThreadSendQueue
 from rocketmq_py.errors import ClosedError, SendForbiddenError
+from rocketmq_py.handoff.send_queue import QueuedSend
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.producer.closing import Closing
 from rocketmq_py.producer.statistics import Counters
+
+
+class Owner:
+    """A producer that gets sends by a function of the test."""
+
+    def __init__(self, submit: Callable[[QueuedSend], Coroutine[Any, Any, object] | None]) -> None:
+        self._submit = submit
+
+    def _submit_to_target(self, send: QueuedSend) -> Coroutine[Any, Any, object] | None:
+        return self._submit(send)
+
+    def _closed_error(self) -> ClosedError:
+        return ClosedError("closed")
 
 
 def test_a_sender_is_woken_only_when_its_message_fits() -> None:
@@ -19,7 +35,7 @@ def test_a_sender_is_woken_only_when_its_message_fits() -> None:
     thread.start()
     route = trio.Event()
     queue = ThreadSendQueue(
-        thread, lambda _: route.wait(), Closing(Counters(), "g"), ClosedError, max_count=100, max_bytes=1000
+        thread, Owner(lambda _: route.wait()), Closing(Counters(), "g"), max_count=100, max_bytes=1000
     )
     queue.open(thread._nursery)
     message = Message("T", bytes(200))
@@ -45,7 +61,7 @@ def test_a_small_message_does_not_wait_for_the_space_of_a_large_one() -> None:
     thread = TrioThread()
     thread.start()
     queue = ThreadSendQueue(
-        thread, lambda _: None, Closing(Counters(), "g"), ClosedError, max_count=100, max_bytes=4000
+        thread, Owner(lambda _: None), Closing(Counters(), "g"), max_count=100, max_bytes=4000
     )
     queue.open(thread._nursery)
     first, second = [queue.send(Message("T", bytes(size)), None) for size in (500, 3200)]
@@ -81,9 +97,8 @@ def test_sends_that_are_refused_one_after_the_other_let_other_tasks_run() -> Non
 
     queue = ThreadSendQueue(
         thread,
-        refuse,
+        Owner(refuse),
         Closing(Counters(), "g"),
-        lambda: ClosedError("closed"),
         max_count=100,
         max_bytes=10_000,
     )

@@ -108,9 +108,8 @@ class HostedProducer(Hosted[Producer], Generic[Queue]):
         settings = self._target.settings
         self._send_queue = type(self)._queue_class(
             self._thread,
-            self._submit_to_target,
+            self,
             closing_of(self._target),
-            self._closed_error,
             max_count=settings.max_in_flight if settings.linger is None else sys.maxsize,
             max_bytes=settings.max_in_flight_bytes,
         )

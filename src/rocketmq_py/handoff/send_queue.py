@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
@@ -57,6 +57,16 @@ class QueuedSend(OutcomeReceiver, Protocol):
 Sent = TypeVar("Sent", bound=QueuedSend)
 
 
+class SendQueueOwner(Protocol):
+    """The producer whose messages are queued."""
+
+    def _submit_to_target(self, send: QueuedSend) -> Coroutine[Any, Any, object] | None:
+        """Pass a send to the trio producer. Return a coroutine if something has to be awaited first."""
+
+    def _closed_error(self) -> ClosedError:
+        """Return the error of messages that are added after it was closed."""
+
+
 class SendQueue(Generic[Sent]):
     """Takes messages from any thread, and passes them to a producer in the trio thread.
 
@@ -67,9 +77,8 @@ class SendQueue(Generic[Sent]):
 
     Args:
         thread: the trio thread; also an attribute.
-        send: passes a send to the producer. It returns a coroutine if something has to be awaited first.
+        owner: the producer to which the sends are passed.
         closing: records the messages that fail because the producer closes, or while it does.
-        closed_error: returns the error of messages that are added to a closed producer.
         max_count, max_bytes: bounds of the messages queued and in flight.
 
     Attributes:
@@ -80,17 +89,15 @@ class SendQueue(Generic[Sent]):
     def __init__(
         self,
         thread: TrioThread,
-        send: Callable[[Sent], Coroutine[Any, Any, object] | None],
+        owner: SendQueueOwner,
         closing: Closing,
-        closed_error: Callable[[], ClosedError],
         *,
         max_count: int,
         max_bytes: int,
     ) -> None:
         self.thread = thread
-        self._send = send
+        self._owner = owner
         self._closing = closing
-        self._closed_error = closed_error
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._enough_count = max_count * 3 // 4  # senders are woken below these
@@ -130,7 +137,7 @@ class SendQueue(Generic[Sent]):
         if not self.thread.is_usable:
             self.thread.check_usable()
         if self._is_closed:
-            raise self._closed_error()
+            raise self._owner._closed_error()
 
     def has_space(self, size: int) -> bool:
         """Whether a message of this size may be added. One always may if there is no other."""
@@ -188,8 +195,11 @@ class SendQueue(Generic[Sent]):
             if not one.claim():
                 self.release(one)
                 continue
+            if self._is_stopped:
+                self._fail(one, closed_error())
+                continue
             try:
-                coroutine = self._send(one)
+                coroutine = self._owner._submit_to_target(one)
             except BaseException as error:  # noqa: BLE001  # a selector may raise anything
                 self._fail(one, error)
                 continue
@@ -275,7 +285,6 @@ class SendQueue(Generic[Sent]):
     def stop(self) -> None:
         """Pass nothing more to the producer, and fail the queued messages."""
         self._is_stopped = True
-        self._send = _refuse
         if self._scope is not None:
             self._scope.cancel()
         self._is_awaiting = False
@@ -286,7 +295,3 @@ class SendQueue(Generic[Sent]):
         self._name_servers = name_servers
         self.close()
         self.stop()
-
-
-def _refuse(_: object) -> NoReturn:
-    raise closed_error()
