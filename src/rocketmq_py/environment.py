@@ -50,6 +50,18 @@ def use_environment(
         _current.reset(token)
 
 
+class MonotonicClock:
+    """The clock of code that blocks its thread. Tests replace it."""
+
+    def now(self) -> float:
+        """Return the monotonic time in seconds."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Block for a number of seconds."""
+        time.sleep(seconds)
+
+
 def wall_clock_ms() -> int:
     """Return the current time, epoch milliseconds."""
     return time.time_ns() // 1_000_000

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rocketmq_py.environment import MonotonicClock
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_plan import RangesPartition
 from rocketmq_py.spark.offsets import StreamOffset
@@ -18,11 +19,18 @@ Q0, Q1, Q2 = (queue(queue_id=number) for number in range(3))
 OTHER_BROKER = queue(broker="broker-b")
 
 
-class Clock:
-    now = 0.0
+class Clock(MonotonicClock):
+    """A clock that a test sets. ``delays`` has the seconds of each sleep, which takes no time."""
 
-    def __call__(self) -> float:
-        return self.now
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.delays: list[float] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.delays.append(seconds)
 
 
 @pytest.fixture
@@ -43,7 +51,7 @@ def start(client: FakeOffsetClient, clock: Clock) -> Start:
     """Return a function that creates a source, as a start or restart of the query does."""
 
     def run(**options: str) -> StreamSource:
-        return StreamSource(stream_options(**options), lambda _: client, clock=clock, sleep=lambda _: None)
+        return StreamSource(stream_options(**options), lambda _: client, clock)
 
     return run
 

@@ -26,7 +26,10 @@ from rocketmq_py.spark.discovery import (
 from rocketmq_py.spark.options import Role
 from rocketmq_py.spark.positions import Positions
 from rocketmq_py.spark.source_options import SourceOptions
-from tests.spark.fake_clients import FakeOffsetClient, queue
+from tests.spark.fake_clients import FakeOffsetClient, queue, stream_options
+from tests.spark.stream_fixtures import Clock, clock
+
+__all__ = ["clock"]  # a fixture
 
 RANGES = {
     queue(queue_id=0): (0, 9),
@@ -36,12 +39,10 @@ RANGES = {
 }
 
 
-def discovery_of(
-    client: FakeOffsetClient, delays: list[float] | None = None, **options: str
-) -> QueueDiscovery:
-    """Return a discovery that appends to ``delays`` instead of sleeping."""
+def discovery_of(client: FakeOffsetClient, clock: Clock | None = None, **options: str) -> QueueDiscovery:
+    """Return a discovery that does not sleep."""
     parsed = SourceOptions.parse({"nameServer": "ns:9876", **options}, Role.STREAM_SOURCE)
-    return QueueDiscovery(client, parsed, sleep=(delays if delays is not None else []).append)
+    return QueueDiscovery(client, parsed, clock or Clock())
 
 
 # --- discovery
@@ -101,39 +102,36 @@ def test_topics_must_exist_at_the_start_only() -> None:
     assert {each.topic for each in discovery.current_ranges()} == {"orders"}
 
 
-def test_discovery_retries_once_the_cluster_has_been_reached() -> None:
-    delays: list[float] = []
+def test_discovery_retries_once_the_cluster_has_been_reached(clock: Clock) -> None:
     client = FakeOffsetClient(RANGES)
-    discovery = discovery_of(client, delays, topic="orders")
+    discovery = discovery_of(client, clock, topic="orders")
     discovery.initial_ranges()
     client.failures = [ConnectError("b:1", "refused"), NameServerError({"ns:1": "gone"})]
     assert len(discovery.current_ranges()) == 2
-    assert delays == list(RETRY_DELAYS[:2])
+    assert clock.delays == list(RETRY_DELAYS[:2])
     client.failures = [ConnectError("b:1", "refused") for _ in range(len(RETRY_DELAYS) + 1)]
     with pytest.raises(ConnectError):
         discovery.current_ranges()
-    assert delays[2:] == list(RETRY_DELAYS)
+    assert clock.delays[2:] == list(RETRY_DELAYS)
     assert sum(RETRY_DELAYS) == BROKER_PATIENCE
 
 
-def test_discovery_does_not_retry_before_the_cluster_has_been_reached() -> None:
-    delays: list[float] = []
+def test_discovery_does_not_retry_before_the_cluster_has_been_reached(clock: Clock) -> None:
     client = FakeOffsetClient(RANGES)
     client.failures = [NameServerError({"ns:1": "gone"})]
     with pytest.raises(NameServerError):
-        discovery_of(client, delays, topic="orders").current_ranges()
-    assert delays == []
+        discovery_of(client, clock, topic="orders").current_ranges()
+    assert clock.delays == []
 
 
-def test_discovery_does_not_retry_after_a_fatal_error() -> None:
-    delays: list[float] = []
+def test_discovery_does_not_retry_after_a_fatal_error(clock: Clock) -> None:
     client = FakeOffsetClient(RANGES)
-    discovery = discovery_of(client, delays, topic="orders")
+    discovery = discovery_of(client, clock, topic="orders")
     discovery.initial_ranges()
     client.failures = [RocketMQError("no")]
     with pytest.raises(RocketMQError, match="no"):
         discovery.current_ranges()
-    assert delays == []
+    assert clock.delays == []
 
 
 def test_positions_of_queues_that_do_not_exist_are_rejected() -> None:
@@ -148,13 +146,6 @@ def test_positions_of_queues_that_do_not_exist_are_rejected() -> None:
 # --- missing queues
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 A0, A1, B0 = queue(queue_id=0), queue(queue_id=1), queue(broker="broker-b")
 OFFSETS = {A0: 5, A1: 5, B0: 5}
 ALL = {A0: (0, 9), A1: (0, 9), B0: (0, 9)}
@@ -163,13 +154,8 @@ AWAY = "its topic was deleted, or its broker is away"
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def missing_queues(clock: Clock) -> MissingQueues:
-    return MissingQueues(60.0, clock=clock)
+    return MissingQueues(stream_options(), clock, patience=60.0)
 
 
 def test_existing_queues_are_not_lost(missing_queues: MissingQueues) -> None:
@@ -188,17 +174,20 @@ def test_queues_of_a_missing_broker_are_lost_once_patience_ends(
     missing_queues.losses(OFFSETS, ALL)
     without_b = {A0: (0, 9), A1: (0, 9)}
     assert missing_queues.losses(OFFSETS, without_b) == []
-    clock.now = 59.0
+    clock.time = 59.0
     assert missing_queues.losses(OFFSETS, without_b) == []
     missing_queues.losses(OFFSETS, ALL)  # the broker is back, which restarts the time
-    clock.now = 118.0
+    clock.time = 118.0
     assert missing_queues.losses(OFFSETS, without_b) == []
-    clock.now = 178.0
+    clock.time = 178.0
     assert missing_queues.losses(OFFSETS, without_b) == [LostOffsets(B0, 5, 9, AWAY)]
 
 
-def test_queues_that_the_options_no_longer_select_are_lost_at_once() -> None:
-    missing_queues = MissingQueues(60.0, is_selected=lambda queue: queue != B0)
+def test_queues_that_the_options_no_longer_select_are_lost_at_once(clock: Clock) -> None:
+    options = SourceOptions.parse(
+        {"nameServer": "ns:9876", "assign": '{"orders": {"broker-a": [0, 1]}}'}, Role.STREAM_SOURCE
+    )
+    missing_queues = MissingQueues(options, clock, patience=60.0)
     cause = "the checkpoint contains the queue, but the options no longer select it"
     assert missing_queues.losses(OFFSETS, {A0: (0, 9)}) == [
         LostOffsets(A1, 5, None, DELETED),
@@ -217,13 +206,13 @@ def test_loss_is_returned_once_until_the_queue_is_back(missing_queues: MissingQu
 
 def test_queue_that_was_read_to_its_end_is_not_lost(missing_queues: MissingQueues, clock: Clock) -> None:
     missing_queues.losses({**OFFSETS, B0: 9, A1: 9}, ALL)
-    clock.now = 1000.0
+    clock.time = 1000.0
     assert missing_queues.losses({**OFFSETS, B0: 9, A1: 9}, {A0: (0, 9)}) == []
 
 
 def test_loss_of_a_queue_that_was_never_seen_has_no_end(missing_queues: MissingQueues, clock: Clock) -> None:
     assert missing_queues.losses(OFFSETS, {}) == []
-    clock.now = 60.0
+    clock.time = 60.0
     assert [(loss.queue, loss.first, loss.end) for loss in missing_queues.losses(OFFSETS, {})] == [
         (A0, 5, None), (A1, 5, None), (B0, 5, None),
     ]  # fmt: skip

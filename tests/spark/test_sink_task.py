@@ -13,6 +13,7 @@ import attrs
 import pyarrow as pa
 import pytest
 
+from rocketmq_py.environment import MonotonicClock
 from rocketmq_py.errors import (
     BrokerBusyError,
     ConnectError,
@@ -51,8 +52,8 @@ LARGE = b"large" * 20
 
 
 @attrs.define
-class FakeSender:
-    """A fake sender with a clock. A send fails as long as one of its bodies has an error left.
+class FakeSender(MonotonicClock):
+    """A fake sender, which is also the clock. A send fails as long as one of its bodies has an error left.
 
     Attributes:
         errors: the errors of the sends that contain a body.
@@ -96,6 +97,9 @@ class FakeSender:
         self.ids += count
         return [f"{number:032X}" for number in range(self.ids - count, self.ids)]
 
+    def now(self) -> float:
+        return self.time
+
     def sleep(self, seconds: float) -> None:
         self.delays.append(seconds)
         self.time += seconds
@@ -120,9 +124,7 @@ class FakeSender:
             column_indexes={name: index for index, name in enumerate(columns)},
             encoder=encoder,
             builder=MessageBuilder(topic, TASK),
-            piece_sender=PieceSender(
-                self, topic, 60.0, dead_letters, now=lambda: self.time, sleep=self.sleep
-            ),
+            piece_sender=PieceSender(self, topic, 60.0, dead_letters, self),
             description=TASK.description,
             pieces_in_flight=pieces_in_flight,
         )

@@ -263,7 +263,7 @@ def test_empty_queue_is_not_an_error(start: Start, client: FakeOffsetClient) -> 
 
 def test_new_queues_and_topics_start_at_their_first_message(client: FakeOffsetClient, clock: Clock) -> None:
     options = SourceOptions.parse({"nameServer": "ns:9876", "topicPattern": "ord.*"}, Role.STREAM_SOURCE)
-    source = StreamSource(options, lambda _: client, clock=clock)
+    source = StreamSource(options, lambda _: client, clock)
     begin = source.latestOffset(source.initialOffset(), ALL)
     client.ranges |= {Q2: (4, 6), queue("ordinal"): (1, 3), queue("payments"): (0, 9)}
     end = source.latestOffset(begin, ALL)
@@ -299,7 +299,7 @@ def test_queues_of_a_missing_broker_are_lost_after_five_minutes(
     source.latestOffset(end, ALL)
     del client.ranges[OTHER_BROKER]
     source.latestOffset(end, ALL)
-    clock.now = 300.0
+    clock.time = 300.0
     with pytest.raises(DataLossError, match=r"offsets 1 to 8 of queue 0 .* 'broker-b' .*its broker is away"):
         source.latestOffset(end, ALL)
 
@@ -398,21 +398,21 @@ def test_batch_waits_for_the_minimum_or_the_delay(
     source = start(minOffsetsPerTrigger="5", maxTriggerDelay="60s", **maximum)
     limit = source.getDefaultReadLimit()
     begin = source.latestOffset(source.initialOffset(), limit)  # the first batch does not wait
-    clock.now = 1000.0
+    clock.time = 1000.0
     assert source.latestOffset(begin, limit) == begin
     client.ranges[Q0] = (0, 11)
     begin = source.latestOffset(begin, limit)  # the delay has passed
     assert offsets_of(begin)[Q0] == 11
     client.ranges[Q0] = (0, 15)
-    clock.now = 1059.0
+    clock.time = 1059.0
     assert source.latestOffset(begin, limit) == begin
     client.ranges[Q0] = (0, 16)
     begin = source.latestOffset(begin, limit)
     assert offsets_of(begin)[Q0] == 16
     client.ranges[Q0] = (0, 17)
-    clock.now = 1118.9
+    clock.time = 1118.9
     assert source.latestOffset(begin, limit) == begin
-    clock.now = 1119.0
+    clock.time = 1119.0
     assert offsets_of(source.latestOffset(begin, limit))[Q0] == 17
 
 

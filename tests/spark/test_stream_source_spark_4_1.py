@@ -67,7 +67,7 @@ def test_missing_broker_keeps_its_offsets(start: Start, client: FakeOffsetClient
     begin = source.latestOffset()
     del client.ranges[OTHER_BROKER]
     assert offsets_of(source.latestOffset()) == {Q0: 10, Q1: 30, OTHER_BROKER: 5}
-    clock.now = 299.0
+    clock.time = 299.0
     client.ranges[OTHER_BROKER] = (0, 9)
     assert planned(source, begin, source.latestOffset()) == [(0, 5, 9)]
 
@@ -77,12 +77,12 @@ def test_batch_waits_for_the_minimum_or_the_delay(
 ) -> None:
     source = start(minOffsetsPerTrigger="5", maxTriggerDelay="60s")
     source.latestOffset()  # the first batch does not wait
-    clock.now = 1000.0
+    clock.time = 1000.0
     client.ranges[Q0] = (0, 11)
     begin = source.latestOffset()  # the delay has passed
     assert offsets_of(begin)[Q0] == 11
     client.ranges[Q0] = (0, 15)
-    clock.now = 1059.0
+    clock.time = 1059.0
     assert source.latestOffset() == begin
     client.ranges[Q0] = (0, 16)
     assert offsets_of(source.latestOffset())[Q0] == 16

@@ -6,14 +6,14 @@ Lost offsets raise an error that names them. If the query continues without them
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 import attrs
 
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
+from rocketmq_py.environment import MonotonicClock
 from rocketmq_py.errors import (
     ConfigurationError,
     DataLossError,
@@ -115,15 +115,15 @@ class QueueDiscovery:
     Args:
         client: asks the name servers and brokers.
         options: select topics or queues.
-        sleep: waits between retries. Replaced in tests.
+        clock: waits between retries.
     """
 
     def __init__(
-        self, client: OffsetClient, options: SourceOptions, *, sleep: Callable[[float], None] = time.sleep
+        self, client: OffsetClient, options: SourceOptions, clock: MonotonicClock | None = None
     ) -> None:
         self._client = client
         self._options = options
-        self._sleep = sleep
+        self._clock = clock or MonotonicClock()
         self._has_succeeded = False
 
     def initial_ranges(self) -> QueueRanges:
@@ -167,7 +167,7 @@ class QueueDiscovery:
                 if not (error.retriable or error._not_reached):
                     raise
                 logger.warning("cannot plan a batch, retrying in %g s: %s", delay, error)
-            self._sleep(delay)
+            self._clock.sleep(delay)
         return self._existing_ranges(known)
 
     def _existing_ranges(self, known: Offsets | None) -> QueueRanges:
@@ -235,21 +235,17 @@ class MissingQueues:
     last known messages have all been read is not lost: brokers are retired this way.
 
     Args:
+        options: select topics or queues. A checkpoint may contain queues that they no longer select.
+        clock: measures how long queues are missing.
         patience: seconds that a broker may be away.
-        clock: the monotonic time in seconds.
-        is_selected: whether the options still select a queue. A checkpoint may contain others.
     """
 
     def __init__(
-        self,
-        patience: float = BROKER_PATIENCE,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        is_selected: Callable[[MessageQueue], bool] = lambda _: True,
+        self, options: SourceOptions, clock: MonotonicClock, *, patience: float = BROKER_PATIENCE
     ) -> None:
-        self.patience = patience
+        self._options = options
         self._clock = clock
-        self._is_selected = is_selected
+        self.patience = patience
         self._last_ends: dict[MessageQueue, int] = {}
         self._missing: dict[MessageQueue, _MissingQueue] = {}
 
@@ -270,7 +266,7 @@ class MissingQueues:
             is_read_to_end = last_end is not None and offset >= last_end
             if queue in ranges or is_read_to_end:
                 continue
-            state = self._missing.setdefault(queue, _MissingQueue(self._clock()))
+            state = self._missing.setdefault(queue, _MissingQueue(self._clock.now()))
             if state.is_reported:
                 continue
             cause = self._cause_of_loss(queue, state, served)
@@ -290,10 +286,10 @@ class MissingQueues:
         self, queue: MessageQueue, state: _MissingQueue, served: set[tuple[str, str]]
     ) -> str | None:
         """Return why a missing queue counts as lost, or None while it may come back."""
-        if not self._is_selected(queue):
+        if not self._options.selects(queue):
             return "the checkpoint contains the queue, but the options no longer select it"
         if (queue.topic, queue.broker_name) in served:
             return "the queue was deleted, or is no longer readable"
-        if self._clock() - state.since >= self.patience:
+        if self._clock.now() - state.since >= self.patience:
             return "its topic was deleted, or its broker is away"
         return None

@@ -7,13 +7,13 @@ no broker would store.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import attrs
 import pyarrow as pa
 
+from rocketmq_py.environment import MonotonicClock
 from rocketmq_py.errors import (
     Delivery,
     InvalidMessageError,
@@ -248,19 +248,18 @@ class PieceSender:
         topic: the topic of all rows, or None to take it from the column.
         retry_timeout: seconds during which rows are sent again after retriable errors.
         dead_letters: makes dead letters of invalid and refused rows. None lets them fail.
-        now, sleep: the clock. Replaced in tests.
+        clock: the clock.
     """
 
     sender: RowSender
     topic: str | None
     retry_timeout: float
     dead_letters: DeadLetters | None = None
-    now: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
+    clock: MonotonicClock = attrs.field(factory=MonotonicClock)
 
     def send(self, piece: Piece) -> Report:
         """Send a piece, and return once all of its rows are acknowledged or have failed."""
-        began = self.now()
+        began = self.clock.now()
         deadline = began + self.retry_timeout
         outcome = self._send_until(deadline, piece, collect_refused=self.dead_letters is not None)
         reasons = self._reasons(piece, outcome.failed)
@@ -275,7 +274,7 @@ class PieceSender:
             resent += outcome.resent
             reasons = self._reasons(letters, outcome.failed)
             advice = _connection_advice(outcome.failed)
-        return attrs.evolve(_report(piece, refused, reasons, resent, self.now() - began), advice=advice)
+        return attrs.evolve(_report(piece, refused, reasons, resent, self.clock.now() - began), advice=advice)
 
     def _send_until(self, deadline: float, piece: Piece, *, collect_refused: bool = False) -> _Outcome:
         """Send a piece. Until the deadline, send units again after retriable errors.
@@ -295,10 +294,10 @@ class PieceSender:
                 failed = [each for each in failed if not _is_refused_row(*each)]
                 if not failed:
                     break
-            if self.now() >= deadline or not all(_is_retriable(piece, *each) for each in failed):
+            if self.clock.now() >= deadline or not all(_is_retriable(piece, *each) for each in failed):
                 return _Outcome(failed, refused, resent)
             units = [unit for unit, _ in failed]
-            self.sleep(delay)
+            self.clock.sleep(delay)
             delay = min(2 * delay, MAX_RETRY_DELAY)
             resent += sum(
                 [

@@ -5,7 +5,6 @@ Spark creates a reader in a Python process of the driver, where it plans. Pickle
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
@@ -15,6 +14,7 @@ import attrs
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from rocketmq_py.environment import MonotonicClock
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.protocol.subscription import ALL
 from rocketmq_py.spark.batch_plan import Backlog, RangesPartition, batch_backlog, plan_partitions
@@ -158,23 +158,19 @@ class StreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvail
 
     Args:
         options: what to read.
-        open_client: opens the client for planning and commits. Replaced in tests, as are the others.
-        clock: the monotonic time in seconds.
-        sleep: waits while the cluster does not answer.
+        open_client: opens the client for planning and commits. Replaced in tests.
+        clock: measures the time, and waits while the cluster does not answer.
     """
 
     def __init__(
         self,
         options: SourceOptions,
         open_client: Callable[[SourceOptions], OffsetClient] = open_offset_client,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: MonotonicClock | None = None,
     ) -> None:
         self._options = options
         self._open_client = open_client
-        self._clock = clock
-        self._sleep = sleep
+        self._clock = clock or MonotonicClock()
         self._lazy_planner: StreamPlanner | None = None
 
     def _pickled_attributes(self) -> dict[str, Any]:
@@ -185,7 +181,7 @@ class StreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvail
         """The planner, created on first use: copies in workers have none."""
         if self._lazy_planner is None:
             client = self._open_client(self._options)
-            self._lazy_planner = StreamPlanner(self._options, client, self._clock, self._sleep)
+            self._lazy_planner = StreamPlanner(self._options, client, self._clock)
         return self._lazy_planner
 
     @hides_tracebacks

@@ -12,13 +12,14 @@ from __future__ import annotations
 import logging
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
 from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
+from rocketmq_py.environment import MonotonicClock
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
@@ -94,16 +95,16 @@ class BatchTimer:
     """Decides by the time since the previous batch whether a batch may start below the minimum.
 
     Args:
-        clock: the monotonic time in seconds.
+        clock: measures the time.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
         self._last_batch: float | None = None
 
     def may_start(self, available: int, limits: BatchLimits) -> bool:
         """Return whether a batch starts now. The first one starts at once, as in Spark's Kafka connector."""
-        now = self._clock()
+        now = self._clock.now()
         is_due = self._last_batch is None or now - self._last_batch >= limits.max_delay
         if limits.min_offsets is not None and available < limits.min_offsets and not is_due:
             return False
@@ -156,26 +157,19 @@ class StreamPlanner:
     Args:
         options: what to read.
         client: asks the name servers and brokers.
-        clock: the monotonic time in seconds.
-        sleep: waits while the cluster does not answer.
+        clock: measures the time, and waits while the cluster does not answer.
 
     Attributes:
         planned_end: the end of the batch that was planned last, or None.
         latest_offset: the report of that batch for the query's progress, or None.
     """
 
-    def __init__(
-        self,
-        options: SourceOptions,
-        client: OffsetClient,
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
-    ) -> None:
+    def __init__(self, options: SourceOptions, client: OffsetClient, clock: MonotonicClock) -> None:
         self._options = options
         self._client = client
         self._clock = clock
-        self._discovery = QueueDiscovery(client, options, sleep=sleep)
-        self._missing_queues = MissingQueues(clock=clock, is_selected=options.selects)
+        self._discovery = QueueDiscovery(client, options, clock)
+        self._missing_queues = MissingQueues(options, clock)
         self._timer = BatchTimer(clock)
         self._size_limit = SizeLimit(client)
         self._initial: StreamOffset | None = None
@@ -211,7 +205,7 @@ class StreamPlanner:
                 initial offset.
             limits: the batch's limits.
         """
-        began = self._clock()
+        began = self._clock.now()
         if start is None:
             self._warn_of_old_spark(limits)
         start = start or self.planned_end or self.initial_offset()
@@ -226,7 +220,7 @@ class StreamPlanner:
         left = backlog.after(end.offsets)
         self.latest_offset = latest_offset_report(left, oldest_unread(self._client, left))
         if end is not start:
-            log_batch(backlog, left, self._clock() - began)
+            log_batch(backlog, left, self._clock.now() - began)
         return end
 
     def commit(self, offsets: Offsets) -> None:
