@@ -8,6 +8,7 @@ from typing import Final
 import trio
 
 from rocketmq_py.client.core import ClientCore
+from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.consumer.group.subscriptions import filter_of
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
@@ -57,7 +58,8 @@ class Membership:
         consume_type: how the consumer consumes.
         consume_from: where a new group starts.
         model: whether a message goes to one member, to every member, or to the subscribers of a lite topic.
-        members_changed: called when a broker reports that the members have changed.
+        rebalancer: starts a round when a broker reports that the members have changed. None for consumers
+            whose queues are not assigned.
 
     Attributes:
         joined: set while the consumer is a member.
@@ -72,7 +74,7 @@ class Membership:
         consume_from: Position,
         *,
         model: MessageModel = MessageModel.CLUSTERING,
-        members_changed: Callable[[], None] | None = None,
+        rebalancer: Rebalancer | None = None,
     ) -> None:
         self._client = client
         self._group = group
@@ -80,7 +82,7 @@ class Membership:
         self._consume_type = consume_type
         self._consume_from = consume_from
         self._model = model
-        self._members_changed = members_changed
+        self._rebalancer = rebalancer
         self._comparison = _SubscriptionComparison(client, group)
         self._change_reported = trio.Event()
         self.joined: trio.Event = trio.Event()
@@ -129,8 +131,8 @@ class Membership:
 
     def _report_change(self) -> None:
         self._change_reported.set()
-        if self._members_changed is not None:
-            self._members_changed()
+        if self._rebalancer is not None:
+            self._rebalancer.wake()
 
     async def leave(
         self,

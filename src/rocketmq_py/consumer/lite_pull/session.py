@@ -74,7 +74,7 @@ class LitePullSession:
             subscriptions,
             ConsumeType.PULL,
             config.consume_from,
-            members_changed=self._rebalancer.wake,
+            rebalancer=self._rebalancer,
         )
         self._stopping = trio.Event()
         self._ended: trio.Event | None = None

@@ -117,7 +117,7 @@ class Session:
             ConsumeType.PUSH,
             consume_from,
             model=MessageModel.BROADCASTING if config.broadcasting else MessageModel.CLUSTERING,
-            members_changed=self.rebalancer.wake,
+            rebalancer=self.rebalancer,
         )
         self.stopping: trio.Event = trio.Event()
         self._checking = trio.CancelScope()
