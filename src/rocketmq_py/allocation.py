@@ -256,8 +256,8 @@ class AllocateByBroker:
     If an operator has set the group to pop a topic (``mqadmin setConsumeMode -m POP``), a PushConsumer pops
     it. Each message is then invisible to others for ``invisible`` seconds and is acknowledged individually,
     and there can be more members than queues. The consumer follows a change of the mode while it runs. An
-    orderly consumer cannot pop. A popped topic is not handed over when the consumer stops: messages that no
-    handler has begun with come again when their invisible time is over.
+    orderly consumer cannot pop. A consumer that stops releases the popped messages that no handler has begun
+    with, so that other members get them at once.
 
     If a broker does not support the request, which is logged, the members allocate its queues themselves with
     the same strategy. The assignments of old and new brokers therefore fit together.

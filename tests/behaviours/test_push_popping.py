@@ -368,6 +368,24 @@ async def test_members_change_from_pop_to_pull_and_back(scenario: PopScenario) -
     assert {message.topic for message in scenario.got} == {scenario.topic}
 
 
+async def test_a_group_that_popped_goes_on_with_members_that_pull(scenario: PopScenario) -> None:
+    """As when a program moves from a proxy, which pops. No operator has chosen a mode for the group."""
+    group = attrs.evolve(scenario, group=f"moving-{scenario.group}")
+    async with scenario.client.pop_consumer(group.group, consume_from="earliest") as popping:
+        popping.subscribe(group.topic)
+        await group.send(*numbers(range(10)), b"failed")
+        popped: set[bytes] = set()
+        with trio.fail_after(PATIENCE):
+            while len(popped) < 11:
+                messages = await popping.receive(invisible=10, wait=5)
+                popped |= {message.body for message in messages}
+                await popping.ack(*[message for message in messages if message.body != b"failed"])
+    async with group.member():
+        await group.send(b"new")
+        await group.until(b"failed", b"new")
+    assert group.counts == {b"failed": 1, b"new": 1}
+
+
 async def test_popped_messages_are_filtered(scenario: PopScenario) -> None:
     async with scenario.member() as consumer:
         consumer.subscribe(scenario.topic, sql="size > 5")
