@@ -162,6 +162,42 @@ async def test_a_group_consumes_retries_and_commits(guarded: Cluster, admin: Cli
     )
 
 
+async def test_rules_for_a_prefix_admit_a_user_to_one_namespace(
+    guarded: Cluster, admin: Client, unique: str
+) -> None:
+    if guarded.version.startswith("4."):
+        pytest.skip("brokers of 4.x have no rules with prefixes")
+    credentials = Credentials(f"{unique}-user", "tenant-secret")
+    redelivered: list[bytes] = []
+
+    async def fail_first(message: ReceivedMessage) -> None:
+        if not message.reconsume_times:
+            raise ValueError("the first time fails")
+        redelivered.append(message.body)
+        consumer.stop()
+
+    async with admin.admin() as operator:
+        for namespace in (unique, f"other-{unique}"):
+            await operator.topics.create(f"{namespace}%Orders", queues=1)
+        await operator.access.create_user(credentials.access_key, credentials.secret_key)
+        await operator.access.put_rule(credentials.access_key, f"Topic:{unique}%*", ["Pub", "Sub"])
+        await operator.access.put_rule(credentials.access_key, f"Group:{unique}%*", ["Sub"])
+    async with Client(guarded.name_servers, credentials=credentials, namespace=unique) as client:
+        async with client.producer("senders") as producer:
+            await producer.send(Message("Orders", b"x"))
+        async with client.push_consumer("billing", consume_from="earliest", rebalance_interval=1) as consumer:
+            consumer.subscribe("Orders")
+            with trio.fail_after(PATIENCE):
+                await consumer.run(fail_first)
+    assert redelivered == [b"x"]
+    async with (
+        Client(guarded.name_servers, credentials=credentials, namespace=f"other-{unique}") as client,
+        client.producer("senders") as producer,
+    ):
+        with pytest.raises(AccessDeniedError):
+            await producer.send(Message("Orders", b"x"))
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_every_way_of_consuming_signs_its_requests(
     guarded: Cluster, admin: Client, topic: str, unique: str, way: str, tmp_path: Path
