@@ -13,7 +13,7 @@ import trio
 
 from rocketmq_py import Client, Message, ReceivedMessage
 
-TOPIC = "Orders"
+TOPIC = "SharedClientTest"
 ORDERS = 5
 
 

@@ -14,7 +14,7 @@ import trio
 
 from rocketmq_py import Message, ReceivedMessage, TransactionProducer, TransactionState
 
-TOPIC = "Orders"
+TOPIC = "TransactionTest"
 
 
 async def main(address: str | None) -> None:

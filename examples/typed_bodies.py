@@ -17,7 +17,7 @@ import trio
 from rocketmq_py import Client, Message, ReceivedMessage
 from rocketmq_py.codecs import MESSAGEPACK
 
-TOPIC, GROUP = "Orders", "example-billing"
+TOPIC, GROUP = "TypedBodiesTest", "example-billing"
 
 
 @attrs.frozen

@@ -131,6 +131,14 @@ async def test_typed_bodies(address: str) -> None:
     assert dead_letter.endswith("cannot be decoded as Order: Expected `int`, got `str` - at `$.number`")
 
 
+async def test_examples_of_orders_share_a_broker(address: str) -> None:
+    """A reader runs one example after the other."""
+    await example("transaction.py", address)
+    assert len(await example("typed_bodies.py", address)) == 4
+    lines = await example("shared_client.py", address)
+    assert sorted(lines) == [f"order {number} billed" for number in range(5)]
+
+
 async def test_deduplication(address: str) -> None:
     stored = ["stored: book", "stored: chair", "stored: lamp"]
     assert await example("deduplication.py", address) == ["5 messages", *stored]
