@@ -11,7 +11,7 @@ import trio.testing
 from rocketmq_py.client import core_of
 from rocketmq_py.client.client import BorrowedClient
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import RetriableBrokerError
+from rocketmq_py.errors import Delivery, RetriableBrokerError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer import LatencyFaultPolicy, Producer
 from rocketmq_py.protocol.command import Command
@@ -96,6 +96,24 @@ async def test_a_selector_chooses_again_and_a_queue_of_the_caller_is_refused() -
             await producer.send(Message("T", b"x"), queue=queues[7])
         assert caught.value._queue_gone
         assert refused(cluster, 4) == 2
+
+
+async def test_waiting_for_a_new_route_leads_to_no_attempt_after_the_timeout() -> None:
+    attempts: list[float] = []
+
+    def unavailable(connection: Connection, request: Command) -> None:
+        if request.code in SENDS:
+            attempts.append(trio.current_time())
+        refuse(ResponseCode.SERVICE_NOT_AVAILABLE)(connection, request)
+
+    async with scripted_cluster(unavailable) as cluster, Producer(cluster.address) as producer:
+        await producer.queues("T")
+        cluster.name_server.answer = ignore
+        started = trio.current_time()
+        with pytest.raises(RetriableBrokerError) as caught:
+            await producer.send(Message("T", b"x"), timeout=0.15)
+        assert caught.value.delivery is Delivery.REFUSED
+        assert [round(attempt - started, 3) for attempt in attempts] == [0, 0.1]
 
 
 async def test_a_gone_queue_is_no_fault_of_its_broker() -> None:

@@ -312,13 +312,14 @@ class Sender:
         seconds = send.back_off(error)
         if seconds is None:
             return False
+        resume_at = trio.current_time() + seconds  # not later: the send must not outlive its timeout
         has_other_broker = self.router.has_other_broker(send)
         is_outdated = isinstance(error, BrokerError) and error._invalidates_route
         if error._queue_gone or (is_outdated and not has_other_broker):
             # Without another broker, the same one would refuse again. Other queues may be gone, too.
             await self.router.refresh_route(send)
         if isinstance(error, BrokerBusyError) or not (error._queue_gone or has_other_broker):
-            await trio.sleep(seconds)
+            await trio.sleep_until(resume_at)
         if has_other_broker or not error._not_reached:  # otherwise it has only waited
             self.counters.retried += 1
         await trio.lowlevel.checkpoint_if_cancelled()  # at the end of the back-off
