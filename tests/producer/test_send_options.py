@@ -515,6 +515,39 @@ async def test_waiting_for_space_counts_against_the_timeout_of_the_attempt(
         assert caught.value.delivery is Delivery.NOT_SENT
 
 
+async def test_each_of_many_oneway_sends_waits_for_space_no_longer_than_its_timeout(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    outcomes: list[str] = []
+    async with (
+        listener,  # accepts, and reads nothing
+        scripted_cluster(store) as cluster,
+        Producer(cluster.address, send_timeout=0.5, compression=None) as producer,
+    ):
+        address = f"127.0.0.1:{listener.socket.getsockname()[1]}"
+        cluster.brokers["broker-a"].address = address
+        await producer.queues("T")
+        connection = await core_of(producer).connections.get(address)
+        connection.oneway_nowait(1, {}, bytes(15 << 20))
+        await trio.sleep(0.1)
+        assert connection.has_space
+
+        async def send() -> None:
+            try:
+                await producer.send_oneway(Message("T", bytes(1 << 20)))
+            except RequestTimeoutError as error:
+                outcomes.append(error.delivery.value)
+            else:
+                outcomes.append("written")
+
+        with trio.fail_after(2):
+            async with trio.open_nursery() as nursery:
+                for _ in range(10):
+                    nursery.start_soon(send)
+    assert sorted(outcomes) == ["not sent"] * 6 + ["written"] * 4
+
+
 async def test_sends_over_the_vip_channel_go_two_ports_below() -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address, vip_channel=True) as producer:
         host, _, port = cluster.brokers["broker-a"].address.partition(":")

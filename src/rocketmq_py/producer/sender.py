@@ -262,10 +262,8 @@ class Sender:
             await self.compress(send)
         try:
             attempt, connection = await self.router.route(send)
-            if connection.has_space:
-                await trio.lowlevel.checkpoint()
-            else:
-                await self._wait_for_space(attempt, connection)
+            await trio.lowlevel.checkpoint()
+            await self._wait_for_space(attempt, connection)  # others may have used the space meanwhile
             attempt.connection = connection
             send.enter(WRITTEN)
             await connection.oneway(attempt.code, attempt.fields, attempt.body)
