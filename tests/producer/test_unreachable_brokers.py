@@ -370,3 +370,19 @@ async def test_a_name_server_that_lists_no_brokers_decides_about_missing_topics(
         with pytest.raises(TopicNotFoundError):
             await producer.send(Message("Missing", b"x"), timeout=10)
         assert trio.current_time() - start < 0.1
+
+
+async def test_a_send_pauses_between_attempts_if_none_of_several_brokers_is_registered() -> None:
+    # In real time: without pauses, virtual time would not pass.
+    async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
+        cluster.order_topic_conf["T"] = "broker-x:2;broker-y:2"
+        with pytest.raises(NoQueueError, match=r"master of broker 'broker-[xy]' is unknown"):
+            await producer.send(MESSAGE, timeout=0.3)
+        assert producer.statistics.retried == 0
+
+
+async def test_a_broker_that_is_not_registered_does_not_fail_sends_to_another() -> None:
+    async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
+        cluster.order_topic_conf["T"] = "broker-a:1024;broker-x:1"
+        await producer.send(MESSAGE)
+        assert producer.statistics.retried == 0

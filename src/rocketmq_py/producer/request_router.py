@@ -176,9 +176,7 @@ class RequestRouter:
         assert attempt.queue is not None
         assert send.needs is not None
         route = self._client.routes.get_nowait(send.request.topic)
-        others = [name for name in self._brokers_to_choose(send) if name != attempt.queue.broker_name]
-        for broker_name in others:
-            address = self._address(broker_name)
+        for broker_name, address in self._other_addresses(send, attempt.queue.broker_name).items():
             connection = await self._client.connections.get(address, deadline=attempt.deadline)
             await self._send_heartbeat(attempt, connection)
             if not _is_too_old(connection, attempt):
@@ -207,7 +205,7 @@ class RequestRouter:
 
         Never for a static topic: its queues move together, and a retry has to wait for the new route.
         """
-        return any(name != send.failed_broker for name in self._brokers_to_choose(send))
+        return bool(self._other_addresses(send, send.failed_broker))
 
     def not_connected(self, attempt: Attempt) -> RocketMQError:
         """Return the error of an attempt that has waited for its broker until its deadline."""
@@ -230,8 +228,7 @@ class RequestRouter:
         connections, broker_name = self._client.connections, attempt.queue.broker_name
         while True:
             address = self._address(broker_name)
-            names = self._brokers_to_choose(attempt.send)
-            others = [self._address(name) for name in names if name != broker_name]
+            others = self._other_addresses(attempt.send, broker_name).values()
             if not all(map(connections.is_unreachable, others)):
                 return await connections.get(address, deadline=attempt.deadline)
             recheck_at = min(attempt.deadline, trio.current_time() + RECHECK_SECONDS)
@@ -246,6 +243,18 @@ class RequestRouter:
             else:
                 # Another broker can be reached first: this attempt ends, and the next one chooses that.
                 return found if found.address == address else await connections.get(address)
+
+    def _other_addresses(self, send: Send, broker_name: str | None) -> dict[str, str]:
+        """Return the addresses of the brokers other than ``broker_name`` that a retry may choose, by name.
+
+        Without those whose address is unknown. The order configuration of a topic may name such brokers.
+        """
+        addresses = {}
+        for name in self._brokers_to_choose(send):
+            address = self._client.routes.master_address_nowait(name)
+            if name != broker_name and address is not None:
+                addresses[name] = self._client.brokers.request_address(address)
+        return addresses
 
     def _address(self, broker_name: str) -> str:
         """Return the address of a broker's master for sends. Raises NoQueueError if it is unknown."""
