@@ -376,3 +376,22 @@ async def test_queues_of_many_topics_are_forgotten_and_found_again(monkeypatch: 
         assert len(producer._sender.router._cached_targets) <= 2
     assert [queue.topic for queue in queues] == list("ABCABC")
     assert all(first != second for first, second in zip(queues[:3], queues[3:], strict=True))  # round robin
+
+
+async def test_a_send_after_a_change_of_routes_does_not_prepare_all_queues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[MessageQueue] = []
+
+    class CountedTarget(request_router.QueueTarget):
+        def __init__(self, queue: MessageQueue, *args: Any) -> None:
+            made.append(queue)
+            super().__init__(queue, *args)
+
+    monkeypatch.setattr(request_router, "QueueTarget", CountedTarget)
+    async with (
+        scripted_cluster(store, topics="ABC", queues=1000) as cluster,
+        producer_of(cluster.address) as producer,
+    ):
+        chosen = [(await producer.send(Message(topic, b"x"))).queue for topic in "ABCABC"]
+    assert made == chosen

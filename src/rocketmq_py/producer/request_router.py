@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import attrs
@@ -49,9 +49,13 @@ class QueueTarget:
 
 @attrs.frozen
 class CachedTargets:
-    """The targets of one topic and kind of requests, valid for one version of the routes."""
+    """The targets of one topic and kind of requests, valid for one version of the routes.
 
-    targets: list[QueueTarget]
+    A target is made when it is used: a topic may have many queues, and any new route outdates all targets.
+    """
+
+    queues: Sequence[MessageQueue]
+    targets: list[QueueTarget | None]
     counter: itertools.count[int]
     routes_version: int
 
@@ -92,7 +96,11 @@ class RequestRouter:
             cached = self._cached_targets.get((route.topic, attempt.code))
             if cached is None or cached.routes_version != self._client.routes.version:
                 cached = self._cache_targets(attempt, route)
-            target = cached.targets[next(cached.counter) % len(cached.targets)]
+            index = next(cached.counter) % len(cached.targets)
+            target = cached.targets[index]
+            if target is None:
+                target = QueueTarget(cached.queues[index], send.request.header_builder)
+                cached.targets[index] = target
             attempt.queue, attempt.template = target.queue, target.template
             connection = target.connection
             if connection is None or not connection.is_usable or send.needs is not None:
@@ -105,7 +113,8 @@ class RequestRouter:
         if len(self._cached_targets) >= MAX_CACHED_TARGETS:
             self._cached_targets.clear()
         cached = self._cached_targets[route.topic, attempt.code] = CachedTargets(
-            targets=[QueueTarget(queue, attempt.send.request.header_builder) for queue in route.write_queues],
+            queues=route.write_queues,
+            targets=[None] * len(route.write_queues),
             counter=self._choice.counter(route.topic),
             routes_version=self._client.routes.version,
         )
