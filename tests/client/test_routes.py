@@ -123,6 +123,32 @@ async def test_an_invalidated_route_is_refreshed_at_once(jumping_clock: trio.tes
         assert questions(cluster) == 2
 
 
+async def test_an_invalidated_route_does_not_wait_for_the_refresh_of_all_routes(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    topics = [f"T{number:03}" for number in range(100)]
+    async with (
+        scripted_cluster(store, topics=topics) as cluster,
+        trio.open_nursery() as nursery,
+        Client(cluster.address) as client,
+    ):
+        routes = core_of(client).routes
+        for topic in topics:
+            await routes.get(topic)
+
+        async def answer(connection: Connection, request: Command) -> None:
+            await trio.sleep(0.1)
+            cluster.route(connection, request)
+
+        def answer_later(connection: Connection, request: Command) -> None:
+            nursery.start_soon(answer, connection, request)
+
+        cluster.name_server.answer = answer_later
+        await trio.sleep(31)
+        with trio.fail_after(3):  # all routes take 10 s
+            await routes.wait_for_refresh("T099")
+
+
 async def test_old_routes_are_used_while_no_name_server_answers(
     jumping_clock: trio.testing.MockClock,
 ) -> None:

@@ -20,6 +20,7 @@ from rocketmq_py.names import DEFAULT_TOPIC, RETRY_PREFIX
 from rocketmq_py.protocol.bodies import GLOBAL_SCOPE, MASTER_ID, READABLE, WRITABLE, TopicRoute
 from rocketmq_py.queues import LOGICAL_BROKER_PREFIX, logical_queue
 from rocketmq_py.remoting.back_off import BackOff
+from rocketmq_py.remoting.nurseries import open_nursery
 
 DEFAULT_TOPIC_QUEUES: Final = 4
 """The largest number of queues of a topic that a broker creates. Java: ``defaultTopicQueueNums``."""
@@ -318,17 +319,26 @@ class Routes:
 
     async def run(self) -> None:
         """Refresh all routes every ``refresh_interval`` seconds, and outdated routes at once."""
+        async with open_nursery() as nursery:
+            nursery.start_soon(self._refresh_all)
+            nursery.start_soon(self._refresh_outdated)
+
+    async def _refresh_all(self) -> None:
         next_round = trio.current_time() + self._refresh_interval
         while True:
-            with trio.move_on_at(next_round):
-                await self._some_outdated.wait()
-                await trio.sleep(INVALIDATED_PAUSE)
+            await trio.sleep_until(next_round)
+            next_round = trio.current_time() + self._refresh_interval
+            self._forget_brokers_without_route()
+            for topic in sorted(self._routes):
+                await self._refresh_in_background(topic)
+
+    async def _refresh_outdated(self) -> None:
+        """Refresh outdated routes. A task of its own, because a round over many topics may take long."""
+        while True:
+            await self._some_outdated.wait()
+            await trio.sleep(INVALIDATED_PAUSE)
             self._some_outdated = trio.Event()
             outdated, self._outdated = self._outdated, set()
-            if trio.current_time() >= next_round:
-                next_round = trio.current_time() + self._refresh_interval
-                self._forget_brokers_without_route()
-                outdated = set(self._routes)
             for topic in sorted(outdated):
                 refreshed = self._refreshed.pop(topic, None)
                 await self._refresh_in_background(topic)
