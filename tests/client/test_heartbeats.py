@@ -61,6 +61,29 @@ async def test_every_broker_gets_a_heartbeat_with_every_group_every_30_s(
         assert {len(heartbeats(server)) for server in cluster.brokers.values()} == {3}
 
 
+async def test_further_topics_of_known_brokers_need_no_heartbeats_of_producers(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    topics = [f"T{number}" for number in range(50)]
+    async with scripted_cluster(store, topics=topics) as cluster, Client(cluster.address) as client:
+        server = cluster.brokers["broker-a"]
+        core_of(client).heartbeats.add_producer("p")
+        for topic in topics[:40]:
+            await core_of(client).routes.get(topic)
+            await trio.sleep(0.1)
+        assert len(heartbeats(server)) == 1
+        core_of(client).heartbeats.add_producer("q")
+        for topic in topics[40:45]:
+            await core_of(client).routes.get(topic)
+            await trio.sleep(0.1)
+        assert len(heartbeats(server)) == 2, "one with the new group"
+        core_of(client).heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
+        for topic in topics[45:]:
+            await core_of(client).routes.get(topic)
+            await trio.sleep(0.1)
+        assert len(heartbeats(server)) == 7, "consumers may have subscribed to the topics"
+
+
 async def test_brokers_without_heartbeats_are_forgotten(
     jumping_clock: trio.testing.MockClock,
 ) -> None:

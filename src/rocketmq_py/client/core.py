@@ -272,7 +272,7 @@ class ClientCore(Lifespan):
         connection.respond(request, ResponseCode.SUCCESS, body=self.namespace.wrap(body).encode())
 
     def _route_changed(self, route: Route) -> None:
-        self.heartbeats.request_round()
+        self.heartbeats.route_changed()
         for changed in list(self._on_route):
             changed(route)
 

@@ -205,6 +205,16 @@ class Heartbeats:
             None if error is None else str(error),
         )
 
+    def route_changed(self) -> None:
+        """Make :meth:`run` send a round now, if a broker of the routes may not know all of the client.
+
+        Not for each further topic of known brokers: a producer may have thousands. Consumers have
+        subscriptions, which may be new.
+        """
+        known = {one.address for one in self._versions if one.is_usable and self.is_current_on(one)}
+        if self._consumers or not known.issuperset(self._addresses()):
+            self.request_round()
+
     def request_round(self) -> None:
         """Make :meth:`run` send a round now, because a group, subscription or broker is new."""
         self._requested.set()
