@@ -394,6 +394,27 @@ async def test_a_trace_topic_without_writable_queues_does_not_affect_sends(
     ]
 
 
+async def test_a_missing_trace_topic_is_looked_up_at_most_every_five_seconds(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_cluster(store, topics=["T"]) as cluster:
+        async with Producer(cluster.address, trace=True) as producer:
+            for _ in range(100):  # in ten seconds
+                for _ in range(tracing.MAX_RECORDS):
+                    await producer.send(Message("T", b"x"))
+                await trio.sleep(0.1)
+            dispatcher = producer._tracing
+            assert dispatcher is not None
+            questions = [one.fields.get("topic") for one in cluster.name_server.requests]
+            assert questions.count(TRACE_TOPIC) <= 3
+            assert dispatcher.dropped == 100 * tracing.MAX_RECORDS
+            cluster.topics[TRACE_TOPIC] = (4, 4, 6)
+            await trio.sleep(tracing.LOOKUP_INTERVAL)
+            await producer.send(Message("T", b"x"))
+        assert len(records(cluster)) == 1
+    assert "topic 'RMQ_SYS_TRACE_TOPIC' does not exist" in caplog.text
+
+
 def consumed(message_id: str) -> ConsumeStartTrace:
     return ConsumeStartTrace(
         timestamp_ms=1, region="R", group="g", request_id="r", message_id=message_id, retries=0, keys="k"

@@ -32,6 +32,8 @@ CLOUD = "cloud"
 """Instead of a topic: each record goes to the topic of its region. Java: ``AccessChannel.CLOUD``."""
 FLUSH_INTERVAL = 5.0
 """Seconds that a record waits for others."""
+LOOKUP_INTERVAL = 5.0
+"""Minimum seconds between two requests for the route of a trace topic. Records without one are dropped."""
 _GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 
 
@@ -62,6 +64,7 @@ class TraceDispatcher:
         self._group = group
         self._lost_log = RepeatedLog(logger)
         self._records: dict[str, deque[TraceRecord]] = {}  # by topic
+        self._no_lookup_until: dict[str, float] = {}  # topics without a route
         self._counter = itertools.count(client.rng.randrange(1024))
         self._message_full = trio.Event()
         self._flushing = trio.Lock()
@@ -94,6 +97,9 @@ class TraceDispatcher:
             self._lost(1, f"{MAX_BUFFERED_RECORDS} records wait already")
             return
         topic = f"{self.topic}{region}" if self._is_cloud else self.topic
+        if self._no_lookup_until and trio.current_time() < self._no_lookup_until.get(topic, -math.inf):
+            self._lost(1, "the trace topic has no route", topic)
+            return
         self._records.setdefault(topic, deque()).append(record)
         if self._waiting >= MAX_RECORDS:
             self._message_full.set()
@@ -138,6 +144,10 @@ class TraceDispatcher:
             self._lost_by_closing(len(records))
             raise
         except RocketMQError as error:
+            if self._client.routes.get_nowait(topic) is None:
+                # Each message with records would ask the name servers several times.
+                self._no_lookup_until[topic] = trio.current_time() + LOOKUP_INTERVAL
+                records.extend(self._records.pop(topic, ()))
             self._lost(len(records), error, topic)
         except Exception:  # must not end the producer or consumer
             self.dropped += len(records)
