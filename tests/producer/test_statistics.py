@@ -79,3 +79,23 @@ async def test_failures_retries_and_faulty_brokers_are_counted() -> None:
         with pytest.raises(BrokerError):
             await (await producer.submit(Message("T", b"x")))
         assert (producer.statistics.sent, producer.statistics.failed) == (0, 2)
+
+
+@pytest.mark.parametrize("policy", [LatencyFaultPolicy.JAVA_4, LatencyFaultPolicy.JAVA_5])
+async def test_a_broker_that_was_removed_while_it_was_avoided_is_forgotten(
+    policy: LatencyFaultPolicy, jumping_clock: trio.testing.MockClock
+) -> None:
+    async with (
+        scripted_cluster(store, store) as cluster,
+        Producer(cluster.address, latency_faults=policy) as producer,
+    ):
+        await producer.queues("T")
+        cluster.brokers.pop("broker-b").stop()
+        for _ in range(8):
+            await producer.send(Message("T", b"x"))
+        assert list(producer.statistics.brokers) == ["broker-b"]
+        await trio.sleep(90)  # its name servers, and then the routes, forget it
+        await producer.send(Message("T", b"x"))
+        assert producer.statistics.brokers == {}
+        assert producer._sender.faults is not None
+        assert producer._sender.faults.all_clear

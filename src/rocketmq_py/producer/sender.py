@@ -10,7 +10,6 @@ import trio
 
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.client.lifespan import start_soon
-from rocketmq_py.client.routes import Route
 from rocketmq_py.errors import (
     BrokerBusyError,
     BrokerError,
@@ -76,26 +75,17 @@ class Sender:
         self.on_answer: Callable[[Attempt, Answer | SendAnswer, float], None] = self._answered
         self.on_done: Callable[[Send, Outcome], None]
         self._nursery: trio.Nursery | None = None
-        self._stop_listening: Callable[[], None] | None = None
+        self._forgotten_at = 0  # the version of the routes when ``faults`` last forgot brokers
 
     def open(self, nursery: trio.Nursery) -> None:
         """Start. Background retries run in ``nursery``."""
         self._nursery = nursery
-        if self.faults is not None:
-            self._stop_listening = self._client.watch_routes(self._forget_brokers)
-            if self.faults.policy.detect:
-                nursery.start_soon(FaultDetector(self.faults, partial(is_reachable, self._client)).run)
+        if self.faults is not None and self.faults.policy.detect:
+            nursery.start_soon(FaultDetector(self.faults, partial(is_reachable, self._client)).run)
 
     def abandon(self) -> None:
         """Stop retrying. Outcomes of sends in flight are no longer reported."""
         self._nursery = None
-        if self._stop_listening is not None:
-            self._stop_listening()
-            self._stop_listening = None
-
-    def _forget_brokers(self, _: Route) -> None:
-        assert self.faults is not None
-        self.faults.forget(self._client.routes.brokers())
 
     # Attempts
 
@@ -291,6 +281,10 @@ class Sender:
         faults = self.faults
         if faults is not None and not (faults.all_clear and seconds < faults.tolerated):
             faults.record(_broker_of(attempt), seconds)
+            routes = self._client.routes
+            if self._forgotten_at != routes.version:
+                self._forgotten_at = routes.version
+                faults.forget(routes.brokers())
 
     async def _may_retry(self, send: Send, error: RocketMQError) -> bool:
         """Record a failure, back off if needed, and return whether another attempt is allowed."""
