@@ -231,6 +231,31 @@ async def test_a_client_certificate(
         assert (await connections.request(address, 10, {}, timeout=3)).code == 0
 
 
+async def test_new_connections_use_files_that_were_replaced(authority: trustme.CA, tmp_path: Path) -> None:
+    ca_file, own = tmp_path / "ca.pem", tmp_path / "client.pem"
+
+    def write_files(issuer: trustme.CA) -> None:
+        issuer.cert_pem.write_to_path(str(ca_file))
+        issuer.issue_cert("client.example").private_key_and_cert_chain_pem.write_to_path(str(own))
+
+    async def ask(address: str) -> None:
+        assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+        connections.close(address)
+
+    write_files(authority)
+    async with pool_of(TLS(ca_file=ca_file, certificate_file=own)) as connections:
+        async with serving(echo, tls=wanting_certificates(authority)) as address:
+            await ask(address)
+            own.write_text("half of a certificate")
+            await ask(address)
+        following = trustme.CA()
+        async with serving(echo, tls=wanting_certificates(following)) as address:
+            with pytest.raises(TLSError, match="no trusted authority signed its certificate"):
+                await ask(address)
+            write_files(following)
+            await ask(address)
+
+
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_a_server_requires_a_client_certificate(
     authority: trustme.CA, ca_file: Path, version: ssl.TLSVersion

@@ -19,7 +19,7 @@ from rocketmq_py.address import (
 )
 from rocketmq_py.errors import ConfigurationError, NameServerError
 from rocketmq_py.remoting.socks_proxy import SocksProxy
-from rocketmq_py.remoting.tls import TLS, ssl_context
+from rocketmq_py.remoting.tls import TLS, CurrentContext
 
 if TYPE_CHECKING:
     import http.client
@@ -82,7 +82,7 @@ class Discovery:
         self._limiter = trio.CapacityLimiter(MAX_REQUESTS)
         # Sockets do not accept infinite timeouts, nor timeouts of centuries.
         self._socket_timeout = timeout if timeout < TIMEOUT_MAX else None
-        self._context = ssl_context(tls) if tls is not None else None
+        self._context = CurrentContext(tls) if tls is not None else None
         if unit_name:
             query = f"{parts.query}&nofix=1" if parts.query else "nofix=1"
             parts = parts._replace(path=f"{parts.path}-{urllib.parse.quote(unit_name, safe='')}", query=query)
@@ -121,7 +121,7 @@ class Discovery:
 
         from rocketmq_py.client.http_opener import http_opener
 
-        opener = http_opener(self._context, self._proxy)
+        opener = http_opener(None if self._context is None else self._context.get(), self._proxy)
         deadline = time.monotonic() + self._timeout
         url = self.url
         for _ in range(1 + MAX_REDIRECTIONS):

@@ -15,11 +15,11 @@ from rocketmq_py.remoting.nurseries import leaves_of
 from rocketmq_py.remoting.socks_proxy import SocksProxy
 from rocketmq_py.remoting.tls import (
     TLS,
+    CurrentContext,
     check_certificate,
     handshake_reason,
     is_closed_by_peer,
     is_refused_by_wildcards,
-    ssl_context,
 )
 
 
@@ -33,7 +33,7 @@ class StreamOpener:
 
     def __init__(self, tls: TLS | None, proxy: SocksProxy | None) -> None:
         self._tls = tls
-        self._context = ssl_context(tls) if tls is not None else None
+        self._context = CurrentContext(tls) if tls is not None else None
         self._proxy = proxy
 
     async def open(self, address: str, host_name: str | None) -> trio.abc.Stream:
@@ -58,10 +58,11 @@ class StreamOpener:
             return stream
         name = self._tls.server_name or host_name or host
         checks_name_here = self._tls.verify and is_refused_by_wildcards(name)
+        context = self._context.get()
         if self._tls.verify:
-            self._context.check_hostname = not checks_name_here  # read when the stream is made
+            context.check_hostname = not checks_name_here  # read when the stream is made
         try:
-            secure = trio.SSLStream(stream, self._context, server_hostname=name, https_compatible=True)
+            secure = trio.SSLStream(stream, context, server_hostname=name, https_compatible=True)
             await secure.do_handshake()
             if checks_name_here:
                 check_certificate(secure.getpeercert(), name, address)

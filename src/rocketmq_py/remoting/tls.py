@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from rocketmq_py.arguments import flag, path, text
 from rocketmq_py.errors import ConfigurationError, TLSError
+from rocketmq_py.library_logger import LibraryLogger
+
+logger: Final = LibraryLogger("rocketmq_py.remoting")
 
 MOST_PASSWORD_BYTES = 1024
 """OpenSSL's limit."""
@@ -44,7 +47,7 @@ class TLS:
     """Settings of encrypted connections. The peer's certificate and host name are verified by default.
 
     If the verification fails, connecting raises TLSError, with advice. Java's and Go's clients do not verify
-    by default.
+    by default. Each new connection uses the present contents of the files.
 
     Args:
         ca_file: PEM file of trusted certificate authorities, instead of the system's.
@@ -87,6 +90,49 @@ def ssl_context(tls: TLS) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+class CurrentContext:
+    """The client-side context of TLS settings, loaded anew when a file of theirs has changed.
+
+    Certificates may be valid for a day only, and clients run for longer. While the files cannot be loaded, as
+    when they are just being replaced, the last context remains in use.
+
+    Args:
+        tls: the settings.
+
+    Raises:
+        ConfigurationError: a file is missing or cannot be loaded, or the password is not valid.
+    """
+
+    def __init__(self, tls: TLS) -> None:
+        self._tls = tls
+        self._versions = _versions_of_files(tls)
+        self._context = ssl_context(tls)
+
+    def get(self) -> ssl.SSLContext:
+        """Return the context for the next connection."""
+        versions = _versions_of_files(self._tls)
+        if versions != self._versions:
+            try:
+                self._context = ssl_context(self._tls)
+            except ConfigurationError as error:
+                logger.info("changed certificates not loaded: %s", error)
+            else:
+                self._versions = versions
+        return self._context
+
+
+def _versions_of_files(tls: TLS) -> list[tuple[int, ...]]:
+    versions: list[tuple[int, ...]] = []
+    for file in (tls.ca_file, tls.certificate_file, tls.key_file):
+        try:
+            status = os.stat(file or "")
+        except (OSError, ValueError):  # ValueError: NUL in a path
+            versions.append(())
+        else:
+            versions.append((status.st_ino, status.st_mtime_ns, status.st_size))
+    return versions
 
 
 _UNTRUSTED = "no trusted authority signed its certificate; set TLS(ca_file=...) to the file of its authority"
