@@ -515,6 +515,20 @@ async def test_waiting_for_space_counts_against_the_timeout_of_the_attempt(
         assert caught.value.delivery is Delivery.NOT_SENT
 
 
+async def test_a_retry_on_another_broker_needs_no_time_for_a_pause(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    refusing = refuse(ResponseCode.SERVICE_NOT_AVAILABLE)
+    async with scripted_cluster(refusing, store) as cluster, Producer(cluster.address) as producer:
+        await producer.queues("T")
+        for _ in range(8):
+            result = await producer.send(MESSAGE, timeout=0.05)
+            assert result.queue.broker_name == "broker-b"
+        assert producer.statistics.retried
+        with pytest.raises(BrokerError):
+            await producer.send(MESSAGE, timeout=0.05, queue=MessageQueue("T", "broker-a", 0))
+
+
 async def test_each_of_many_oneway_sends_waits_for_space_no_longer_than_its_timeout(
     jumping_clock: trio.testing.MockClock,
 ) -> None:

@@ -214,7 +214,8 @@ class RequestRouter:
 
         Never for a static topic: its queues move together, and a retry has to wait for the new route.
         """
-        return bool(self._other_addresses(send, send.failed_broker))
+        failed = send.failed_broker if send.queue is None else send.queue.broker_name
+        return bool(self._other_addresses(send, failed))
 
     def not_connected(self, attempt: Attempt) -> RocketMQError:
         """Return the error of an attempt that has waited for its broker until its deadline."""

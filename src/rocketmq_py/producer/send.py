@@ -283,8 +283,10 @@ class Send:
         if error.delivery is Delivery.UNKNOWN:
             self._may_be_stored = True
 
-    def back_off(self, error: RocketMQError) -> float | None:
+    def back_off(self, error: RocketMQError, *, is_paused: bool) -> float | None:
         """Return the seconds before the next attempt, or None if the one that failed was the last.
+
+        ``is_paused`` is False if the next attempt goes to another broker or queue, and so follows at once.
 
         An attempt that has reached no broker does not use up the retries. The next one follows as long as
         there is time. After the last attempt, ``error`` is the error to raise. Its ``delivery`` is UNKNOWN if
@@ -306,7 +308,8 @@ class Send:
             self.failures += 1
             is_limited = isinstance(error, FlowControlError)
             back_off = (flow_control.BACK_OFF if is_limited else BACK_OFF).after(self.failures)
-            may_retry = not is_final and self.failures <= self._retries and back_off < self.remaining
+            pause = back_off if is_paused else 0.0
+            may_retry = not is_final and self.failures <= self._retries and pause < self.remaining
         if may_retry:
             return back_off
         if self._may_be_stored:

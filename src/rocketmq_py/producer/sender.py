@@ -301,16 +301,17 @@ class Sender:
         is_fault = error.retriable and not is_limited and not error._queue_gone
         if is_fault and self.faults is not None and attempt.queue is not None:
             self.faults.failed(attempt.queue.broker_name, reachable=isinstance(error, BrokerError))
-        seconds = send.back_off(error)
+        has_other_broker = self.router.has_other_broker(send)
+        is_paused = isinstance(error, BrokerBusyError) or not (error._queue_gone or has_other_broker)
+        seconds = send.back_off(error, is_paused=is_paused)
         if seconds is None:
             return False
         resume_at = trio.current_time() + seconds  # not later: the send must not outlive its timeout
-        has_other_broker = self.router.has_other_broker(send)
         is_outdated = isinstance(error, BrokerError) and error._invalidates_route
         if error._queue_gone or (is_outdated and not has_other_broker):
             # Without another broker, the same one would refuse again. Other queues may be gone, too.
             await self.router.refresh_route(send)
-        if isinstance(error, BrokerBusyError) or not (error._queue_gone or has_other_broker):
+        if is_paused:
             await trio.sleep_until(resume_at)
         if has_other_broker or not error._not_reached:  # otherwise it has only waited
             self.counters.retried += 1
