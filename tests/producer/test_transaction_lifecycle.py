@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -286,3 +287,20 @@ async def test_routes_of_missing_topics_are_looked_up_again(
             cluster.topics["later"] = (4, 4, 6)
             await trio.sleep(31)
             assert broker.asked(RequestCode.HEART_BEAT)
+
+
+async def test_plain_local_work_in_all_threads_can_send_large_messages() -> None:
+    trio.to_thread.current_default_thread_limiter().total_tokens = 2
+    all_run = threading.Barrier(2)
+    async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
+
+        def work(message: Message, _: str) -> TransactionState:
+            all_run.wait(10)
+            trio.from_thread.run(producer.send, Message("T", bytes(300 << 10)))
+            return COMMIT
+
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                for _ in range(2):
+                    nursery.start_soon(producer.send_in_transaction, MESSAGE, work)
+        assert producer.transaction_statistics.committed == 2

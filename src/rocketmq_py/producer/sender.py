@@ -42,6 +42,9 @@ from rocketmq_py.remoting import Answer, Connection
 
 _OFFLOAD_SIZE = 256 * 1024
 """Bodies of at least this size are compressed in a worker thread, so that other tasks can run."""
+_COMPRESSION_THREADS = 4
+"""The largest number of these threads. Not trio's usual ones: plain ``local_work`` that itself sends a large
+message, and other functions of the user, may occupy all of them."""
 
 
 class Sender:
@@ -71,6 +74,7 @@ class Sender:
             self.faults = LatencyFaults(config.latency_faults, now=trio.current_time, rng=rng)
         self.router: RequestRouter = RequestRouter(client, self.faults, rng)
         self._queues = WaitingRequests(self.router, self)
+        self._compression_threads = trio.CapacityLimiter(_COMPRESSION_THREADS)
         # Fast path: one bound method for all requests, saves 5 % of pipelined.
         self.on_answer: Callable[[Attempt, Answer | SendAnswer, float], None] = self._answered
         self.on_done: Callable[[Send, Outcome], None]
@@ -236,7 +240,9 @@ class Sender:
         if len(request.body) < _OFFLOAD_SIZE:
             compressed = compress_body(compression, request.body)
         else:
-            compressed = await trio.to_thread.run_sync(compress_body, compression, request.body)
+            compressed = await trio.to_thread.run_sync(
+                compress_body, compression, request.body, limiter=self._compression_threads
+            )
         send.request = request.compressed(*compressed)
         if send.state is not DONE:  # the producer was closed meanwhile
             send.enter(READY)
