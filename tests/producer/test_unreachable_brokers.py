@@ -355,6 +355,24 @@ async def test_a_send_does_not_wait_for_an_invalid_address(jumping_clock: trio.t
         assert trio.current_time() - start < 2
 
 
+async def test_an_invalid_address_fails_the_waiting_sends_and_not_their_producer(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store) as cluster, producer_of(cluster.address, vip_channel=True) as producer:
+        address = cluster.brokers["broker-a"].address
+        host, _, port = address.partition(":")
+        cluster.brokers["broker-a"].address = "127.0.0.1:13"  # refuses connections
+        pending = [await producer.submit(MESSAGE, timeout=10) for _ in range(3)]
+        await trio.sleep(1)
+        cluster.brokers["broker-a"].address = "nonsense"
+        for one in pending:
+            with pytest.raises(ConnectError, match="cannot connect to nonsense"):
+                await one
+        cluster.brokers["broker-a"].address = f"{host}:{int(port) + 2}"
+        await trio.sleep(31)
+        await producer.send(MESSAGE)
+
+
 async def test_a_name_server_that_lists_no_brokers_decides_about_missing_topics(
     jumping_clock: trio.testing.MockClock,
 ) -> None:

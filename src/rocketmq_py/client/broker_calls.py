@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -17,6 +18,7 @@ from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import (
     BrokerError,
+    ConfigurationError,
     ConnectError,
     ConnectionLostError,
     NoQueueError,
@@ -166,9 +168,13 @@ class BrokerCalls:
     def request_address(self, address: str) -> str:
         """Return where requests to the broker at ``address`` go: to its VIP channel if that is on.
 
-        Pulls, pops and heartbeats go to the broker itself.
+        Pulls, pops and heartbeats go to the broker itself. An invalid address of a name server is returned
+        unchanged. Dialling it fails.
         """
-        return vip_address(address) if self._vip_channel else address
+        if self._vip_channel:
+            with suppress(ConfigurationError):
+                return vip_address(address)
+        return address
 
     def is_unreachable(self, broker_name: str) -> bool:
         """Whether the last dial of a broker has failed. Also if its address is unknown."""

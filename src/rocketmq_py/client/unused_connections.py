@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -11,7 +10,6 @@ import trio
 
 from rocketmq_py.client.broker_calls import BrokerCalls
 from rocketmq_py.client.routes import Routes
-from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.remoting import Connection, ConnectionPool
 
@@ -61,9 +59,7 @@ class UnusedConnections:
 
     def _close_replaced(self) -> None:
         for address in list(self._routes.replaced_addresses):
-            known = {address}
-            with suppress(ConfigurationError):  # name servers may return invalid addresses
-                known.add(self._brokers.request_address(address))
+            known = {address, self._brokers.request_address(address)}
             found = [one for one in map(self._connections.get_nowait, known) if one is not None]
             if not found:
                 self._routes.replaced_addresses.discard(address)
