@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -574,8 +574,11 @@ async def test_send_all_without_linger_sends_each_message_alone() -> None:
         assert (producer.in_flight, producer.statistics.in_flight_bytes) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("timeouts", "shortest"), [((20.0, 5.0, 10.0), 5), ((90.0, None), 60), ((None, 90.0), 60), ((90.0,), 90)]
+)
 async def test_a_batch_has_the_shortest_timeout_of_its_messages(
-    jumping_clock: trio.testing.MockClock,
+    timeouts: Sequence[float | None], shortest: float, jumping_clock: trio.testing.MockClock
 ) -> None:
     async with (
         scripted_cluster(Store(holds_back=True)) as cluster,
@@ -583,11 +586,9 @@ async def test_a_batch_has_the_shortest_timeout_of_its_messages(
     ):
         await producer.queues("T")
         started = trio.current_time()
-        pending = [
-            await producer.submit(Message("T", b"x"), timeout=timeout) for timeout in (20.0, 5.0, 10.0)
-        ]
+        pending = [await producer.submit(Message("T", b"x"), timeout=timeout) for timeout in timeouts]
         await producer.flush()
-        assert trio.current_time() - started == pytest.approx(5, abs=0.1)
+        assert trio.current_time() - started == pytest.approx(shortest, abs=0.1)
         assert {type(one.exception()) for one in pending} == {RequestTimeoutError}
 
 

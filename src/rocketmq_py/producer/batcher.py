@@ -77,6 +77,7 @@ class Batcher:
         self._hooks = producer._hooks
         self._pipeline = producer._pipeline
         self._retries = settings.retries
+        self._timeout = settings.send_timeout
         self._client = producer._client
         self._counters = producer._sender.counters
         self._failures = producer._pipeline.failures
@@ -110,8 +111,7 @@ class Batcher:
         context: SendContext | None = None,
     ) -> OutcomeReceiver | Coroutine[Any, Any, OutcomeReceiver]:
         """Add a message to a batch; see ``Producer._accept``."""
-        if timeout is not None:
-            timeout = check_timeout(timeout)
+        timeout = self._timeout if timeout is None else check_timeout(timeout)
         message, queue = final(message, queue, self._max_message_size)
         # Fast path: messages with nothing but a small body, saves 6 % of batching.
         size, alone = MAX_MESSAGE_OVERHEAD + len(message.body), False
