@@ -404,3 +404,21 @@ async def test_a_broker_that_is_not_registered_does_not_fail_sends_to_another() 
         cluster.order_topic_conf["T"] = "broker-a:1024;broker-x:1"
         await producer.send(MESSAGE)
         assert producer.statistics.retried == 0
+
+
+async def test_a_broker_that_is_back_in_the_last_pause_gets_no_message_after_the_timeout(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
+        broker = cluster.brokers.pop("broker-a")
+        cluster.topics["T"] = (4, 0, 6)
+        start = trio.current_time()
+        pending = await producer.submit(MESSAGE, timeout=0.5)
+        await trio.sleep(0.35)  # the last attempt within the time was after 0.3 seconds
+        cluster.brokers["broker-a"] = broker
+        cluster.topics["T"] = (4, 4, 6)
+        with pytest.raises(NoQueueError) as caught:
+            await pending
+        assert caught.value.delivery is Delivery.NOT_SENT
+        assert trio.current_time() - start == pytest.approx(0.5)
+        assert not broker.asked(SENDS)

@@ -312,8 +312,12 @@ class Send:
             may_retry = not is_final and self.failures <= self._retries and pause < self.remaining
         if may_retry:
             return back_off
+        self.end_attempts(error)
+        return None
+
+    def end_attempts(self, error: RocketMQError) -> None:
+        """Make ``error`` that of the send: add the number of failed attempts, and set its ``delivery``."""
         if self._may_be_stored:
             error.delivery = Delivery.UNKNOWN
         if self.failures > 1:
             error.add_note(f"sending to topic {self.request.topic!r} failed after {self.failures} attempts")
-        return None

@@ -319,6 +319,9 @@ class Sender:
             await self.router.refresh_route(send)
         if is_paused:
             await trio.sleep_until(resume_at)
+            if not send.remaining:
+                send.end_attempts(error)
+                return False
         if has_other_broker or not error._not_reached:  # otherwise it has only waited
             self.counters.retried += 1
         await trio.lowlevel.checkpoint_if_cancelled()  # at the end of the back-off
