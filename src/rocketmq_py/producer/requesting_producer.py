@@ -45,7 +45,7 @@ class RequestingProducer(BaseProducer):
             UnsupportedByBrokerError: the brokers are older than 4.6.0 or behind a proxy. Nothing was sent.
             RocketMQError: as :meth:`send`, if the request could not be sent.
 
-        If cancelled, a reply that still arrives is dropped.
+        If cancelled, the request may still be sent, and a reply that arrives is dropped.
         """
         pending = await self.submit_request(message, queue=queue, timeout=timeout)
         try:
