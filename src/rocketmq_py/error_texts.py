@@ -10,7 +10,7 @@ from rocketmq_py.queues import MessageQueue
 _MAX_REMARK_LENGTH = 500
 """Characters of a peer's remark. It may have megabytes, and its error may be logged repeatedly."""
 _MAX_INPUT_LENGTH = 200
-"""Characters of a peer's input that cannot be decoded."""
+"""Characters of a peer's input that cannot be decoded, and of lists of names."""
 
 
 def one_line(text: str | None) -> str:
@@ -29,7 +29,7 @@ def error_line(error: BaseException) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return a peer's input, cut after 200 characters."""
+    """Return a peer's input, or a list of names, cut after 200 characters."""
     if len(text) <= _MAX_INPUT_LENGTH:
         return text
     return f"{text[:_MAX_INPUT_LENGTH]}… ({len(text)} characters)"

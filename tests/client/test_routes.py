@@ -161,6 +161,21 @@ async def test_old_routes_are_used_while_no_name_server_answers(
             await core_of(client).routes.get("other")
 
 
+async def test_the_log_line_about_silent_name_servers_is_short_with_many_topics(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics = [f"T{number:03}" for number in range(200)]
+    async with scripted_cluster(store, topics=topics) as cluster, Client(cluster.address) as client:
+        for topic in topics:
+            await core_of(client).routes.get(topic)
+        cluster.name_server.stop()
+        await trio.sleep(40)
+    (line,) = [text for text in caplog.messages if text.startswith("route refresh failed")]
+    assert "topics=T000,T001," in line
+    assert "error=no name server answered" in line
+    assert len(line) < 1000
+
+
 async def test_consumers_get_no_default_route() -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         assert (await core_of(client).routes.get("new", for_sending=True)).is_default

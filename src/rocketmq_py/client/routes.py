@@ -12,7 +12,7 @@ import trio
 
 from rocketmq_py.client.name_servers import NameServers
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
-from rocketmq_py.error_texts import allow_reading
+from rocketmq_py.error_texts import allow_reading, shortened
 from rocketmq_py.errors import NameServerError, NoQueueError, RocketMQError, TopicNotFoundError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
@@ -353,7 +353,7 @@ class Routes:
             if self._name_servers.is_closed:
                 return
             # The old routes remain in use. Sends must not fail because the name servers are down.
-            topics = ",".join(sorted(filter(_is_user_topic, self._routes)))
+            topics = shortened(",".join(sorted(filter(_is_user_topic, self._routes))))
             self._name_server_log.failed(error, topics=topics, name_servers=self._name_servers.addresses)
         except RocketMQError as error:
             self._name_server_log.succeeded()
