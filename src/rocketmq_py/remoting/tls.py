@@ -117,7 +117,7 @@ class CurrentContext:
             try:
                 self._context = ssl_context(self._tls)
             except ConfigurationError as error:
-                logger.info("changed certificates not loaded: %s", error)
+                logger.warning("changed certificates not loaded: %s", error)
             else:
                 self._versions = versions
         return self._context
