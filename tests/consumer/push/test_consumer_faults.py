@@ -9,12 +9,13 @@ import trio
 import trio.testing
 
 import rocketmq_py.consumer
-from rocketmq_py import Client
+from rocketmq_py import Client, ConsumeLater, Position, PushConsumer
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client import core_of
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
+from rocketmq_py.position import PositionKind
 from rocketmq_py.producer import Producer
-from tests.consumer.conftest import Fill
+from tests.consumer.conftest import Fill, now_ms
 from tests.consumer.push_consumers import QUEUE, RecordingHandler, consumer_of
 
 
@@ -46,6 +47,33 @@ async def test_broker_that_lost_its_messages(jumping_clock: trio.testing.MockClo
             await kept.until(count + 4)
             await consumer.aclose()
     assert sorted(kept.numbers[count:]) == list(range(24, 28))
+
+
+@pytest.mark.parametrize("consume_from", ["earliest", "latest", "time"])
+async def test_message_that_failed_before_its_retry_topic_was_consumed_is_redelivered(
+    client: Client, fill: Fill, consume_from: str, jumping_clock: trio.testing.MockClock
+) -> None:
+    """The first member of a new group may end before it has committed an offset of the retry topic."""
+    await fill("T", 1)
+    position = Position(PositionKind.TIME, now_ms() - 60_000) if consume_from == "time" else consume_from
+    failed = trio.Event()
+
+    async def fail(_: ReceivedMessage) -> ConsumeLater:
+        failed.set()
+        return ConsumeLater(delay_level=3)
+
+    kept = RecordingHandler()
+    async with trio.open_nursery() as nursery:
+        async with PushConsumer(client, group="g", consume_from=position) as first:
+            first.subscribe("T")
+            nursery.start_soon(first.run, fail)
+            await failed.wait()
+        await trio.sleep(10)  # the message has reached the retry topic
+        async with PushConsumer(client, group="g", consume_from=position) as second:
+            second.subscribe("T")
+            nursery.start_soon(second.run, kept)
+            with trio.fail_after(60):
+                await kept.until(1)
 
 
 async def test_closing_takes_at_most_close_timeout_without_a_cluster(

@@ -261,8 +261,9 @@ class StartingOffsets:
     Args:
         client: sends the requests.
         offsets: the committed offsets.
-        consume_from: where a new group starts, of the kinds EARLIEST, LATEST and TIME. For the group's retry
-            topic, LATEST means its first message and TIME its end, as in Java.
+        consume_from: where a new group starts, of the kinds EARLIEST, LATEST and TIME. A retry topic always
+            starts at its first message, because all of its messages are failed ones of this group. (Java's
+            client starts at the end under a time. Its brokers hide that: they answer 0 first.)
     """
 
     def __init__(self, client: ClientCore, offsets: OffsetStore, consume_from: Position) -> None:
@@ -291,10 +292,8 @@ class StartingOffsets:
         self._chosen[queue] = offset
 
     async def _offset_of_new_group(self, queue: MessageQueue) -> int:
-        brokers = self._client.brokers
-        is_retry = queue.topic.startswith(RETRY_PREFIX)
+        if queue.topic.startswith(RETRY_PREFIX):
+            return 0
         if self._consume_from == Position.latest:
-            return 0 if is_retry else await brokers.max_offset(queue)
-        if is_retry:
-            return await brokers.max_offset(queue)
-        return await brokers.offset_at(queue, self._consume_from.value)
+            return await self._client.brokers.max_offset(queue)
+        return await self._client.brokers.offset_at(queue, self._consume_from.value)
