@@ -136,6 +136,26 @@ async def test_a_chosen_start_is_kept_until_an_offset_is_committed(
         assert await starts.of(QUEUE) == 50
 
 
+@pytest.mark.parametrize("last", [0, 105])
+@pytest.mark.parametrize("oneway", [False, True])
+async def test_a_group_that_was_reset_to_zero_starts_there(oneway: bool, last: int) -> None:
+    """A zero means a new group only as long as the group has not committed an offset."""
+    broker = Broker()
+    async with offsets_of(broker) as (offsets, client, _):
+        starts = StartingOffsets(core_of(client), offsets, Position.latest)
+        assert await starts.of(QUEUE) == MAX_OFFSET
+        if oneway:
+            offsets.update(OTHER, 5)
+            await offsets.commit_and_wait([OTHER])  # the first commit for a topic is never oneway
+        offsets.update(QUEUE, last)
+        await offsets.commit([QUEUE])
+        offsets.forget(QUEUE)  # revoked
+        broker.committed = 0
+        assert await starts.of(QUEUE) == 0
+        broker.committed = None  # the broker has lost its offsets
+        assert await starts.of(QUEUE) == MAX_OFFSET
+
+
 async def test_an_offset_is_committed_again_after_a_failed_commit(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

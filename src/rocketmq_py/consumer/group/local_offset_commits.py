@@ -234,6 +234,10 @@ class LocalOffsetStore:
     def forget(self, queue: MessageQueue) -> None:
         """Do nothing: no other member takes over the queues of a broadcasting consumer."""
 
+    def has_been_committed(self, queue: MessageQueue) -> bool:
+        """Whether the queue has an offset, because only this consumer writes it."""
+        return queue in self._offsets
+
     def may_commit_by_pull(self, queue: MessageQueue) -> bool:
         """Return False: brokers do not store the offsets of broadcasting consumers."""
         return False

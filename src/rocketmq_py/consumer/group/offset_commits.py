@@ -57,6 +57,9 @@ class OffsetStore(Protocol):
     def last_committed(self, queue: MessageQueue) -> int | None:
         """Return the offset that this store last committed or read. None if neither has happened."""
 
+    def has_been_committed(self, queue: MessageQueue) -> bool:
+        """Whether the group is known to have had an offset in the queue. A 0 is one, too, then."""
+
     def may_commit_by_pull(self, queue: MessageQueue) -> bool:
         """Whether pull requests may carry the offset to commit."""
 
@@ -92,6 +95,8 @@ class RemoteOffsetStore:
         self._offsets: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, BrokerOffset] = {}
         self._confirmed: dict[MessageQueue, BrokerOffset] = {}
+        # The queues of which the group is known to have had an offset. They are never forgotten.
+        self._started: set[MessageQueue] = set()
         # The brokers' addresses and the topics for which an entry exists.
         self._entries: set[tuple[str, str]] = set()
         self._first_commits: defaultdict[tuple[str, str], trio.Lock] = defaultdict(trio.Lock)
@@ -115,6 +120,7 @@ class RemoteOffsetStore:
         if offset:
             self._committed[queue] = self._confirmed[queue] = address, offset
             self._entries.add((address, queue.topic))
+            self._started.add(queue)
         return offset
 
     async def query_committed(self, queue: MessageQueue) -> int | None:
@@ -137,6 +143,10 @@ class RemoteOffsetStore:
         """Return the offset last committed to the broker or read from it. None if neither has happened."""
         committed = self._committed.get(queue)
         return committed and committed[1]
+
+    def has_been_committed(self, queue: MessageQueue) -> bool:
+        """Whether an offset was ever committed, or one above 0 was read."""
+        return queue in self._started
 
     def may_commit_by_pull(self, queue: MessageQueue) -> bool:
         """Whether pull requests may carry the offset: only once the broker has an entry for the topic."""
@@ -176,6 +186,7 @@ class RemoteOffsetStore:
             return
         await self._client.brokers.commit_offset_oneway(self._group, queue, offset)
         self._committed[queue] = address, offset
+        self._started.add(queue)
         if not self._is_current(self._confirmed, queue):
             self._confirmed.pop(queue, None)  # the broker may have stored the newer offset
 
@@ -233,6 +244,7 @@ class RemoteOffsetStore:
             raise
         self._committed[queue] = self._confirmed[queue] = address, offset
         self._entries.add((address, queue.topic))
+        self._started.add(queue)
 
     def _is_current(self, table: Mapping[MessageQueue, BrokerOffset], queue: MessageQueue) -> bool:
         """Whether a table has the queue's offset, for the broker that stores the offsets now."""
@@ -279,6 +291,8 @@ class StartingOffsets:
         if committed:
             self._chosen.pop(queue, None)
             return committed
+        if committed == 0 and self._offsets.has_been_committed(queue):
+            return 0  # an operator has reset the group, or the topic was created again
         # Brokers correct a 0 if that message has expired. They may also answer it to a new group.
         start = self._chosen.get(queue)
         if start is None:
