@@ -88,12 +88,12 @@ class RecordingLock(QueueLock):
 
 @asynccontextmanager
 async def queue_locks(
-    *brokers: Broker, acquire: Sequence[QueueLock] = (), namespace: str = ""
+    *brokers: Broker, acquire: Sequence[QueueLock] = (), namespace: str = "", request_timeout: float = 1
 ) -> AsyncIterator[tuple[QueueLocks, ScriptedCluster]]:
     """Run a QueueLocks that acquires these locks."""
     async with (
         scripted_cluster(*brokers, topics=["T", "ns%T"]) as cluster,
-        Client(cluster.address, request_timeout=1, namespace=namespace) as client,
+        Client(cluster.address, request_timeout=request_timeout, namespace=namespace) as client,
         trio.open_nursery() as nursery,
     ):
         await core_of(client).routes.get("T")
@@ -267,6 +267,24 @@ async def test_a_stopped_broker_does_not_affect_the_locks_of_another_broker(
             await trio.sleep(1)
             assert locks[1].is_held
         assert not locks[0].is_held
+
+
+async def test_a_broker_that_does_not_answer_does_not_delay_the_locks_of_another_broker(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    first, other, later = RecordingLock(queue(0)), RecordingLock(queue(0, "b")), RecordingLock(queue(1, "b"))
+    async with (
+        queue_locks(Broker(silent=True), Broker(), acquire=[first, other], request_timeout=60) as (locks, _),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(locks.acquire, later)
+        await trio.sleep(0.1)
+        assert later.is_held
+        await trio.sleep(200)
+        assert (other.event_names, later.event_names) == (["acquired"], ["acquired"])
+        assert other.is_held
+        assert later.is_held
+        assert not first.is_held
 
 
 async def test_a_lock_without_a_broker_can_be_held_for_ever() -> None:

@@ -196,20 +196,26 @@ class QueueLocks:
 
     async def run(self) -> None:
         """Request locks and renew them when they are due, until cancelled."""
-        while True:
-            with trio.move_on_at(min((lock.request_at for lock in self._locks.values()), default=math.inf)):
-                await self._wake_up.wait()
-            self._wake_up = trio.Event()
-            now = trio.current_time()
-            if all(lock.request_at > now for lock in self._locks.values()):
-                continue
-            due = [lock for lock in self._locks.values() if lock.request_at <= now + GATHER_SECONDS]
-            async with open_nursery() as nursery:
+        async with open_nursery() as nursery:  # a broker that does not answer must not delay the others
+            while True:
+                with trio.move_on_at(
+                    min((lock.request_at for lock in self._requestable_locks()), default=math.inf)
+                ):
+                    await self._wake_up.wait()
+                self._wake_up = trio.Event()
+                now = trio.current_time()
+                if all(lock.request_at > now for lock in self._requestable_locks()):
+                    continue
+                due = [lock for lock in self._requestable_locks() if lock.request_at <= now + GATHER_SECONDS]
                 for broker_name, locks in _by_broker(due).items():
                     # Marked before the task starts, so that a release in between waits for the response.
                     for lock in locks:
                         lock.request_started()
                     nursery.start_soon(self._request, broker_name, locks)
+
+    def _requestable_locks(self) -> list[QueueLock]:
+        """Return the locks without a request in flight."""
+        return [lock for lock in self._locks.values() if not lock.is_requesting]
 
     async def _request(self, broker_name: str, locks: Sequence[QueueLock]) -> None:
         requested_at = trio.current_time()
@@ -226,6 +232,7 @@ class QueueLocks:
         finally:
             for lock in locks:
                 lock.request_ended()
+            self._wake_up.set()  # the time of their next request counts again
         self._retry_logs.succeeded(broker_name)
         for lock in locks:
             if lock.queue in locked:
