@@ -286,6 +286,34 @@ async def test_a_failed_renewal_of_the_invisible_time_is_repeated(caplog: pytest
     assert "lite_topic=s1" in caplog.text
 
 
+async def test_messages_whose_invisible_time_ends_while_they_wait_are_left_to_the_broker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Otherwise two members would handle a lite topic at once."""
+    handled: list[str] = []
+    async with (
+        lite_brokers() as (cluster, [broker]),
+        push_consumer(cluster, invisible=8.0, concurrency=1) as consumer,
+    ):
+
+        async def handle(message: ReceivedMessage) -> None:
+            handled.append(message.lite_topic)
+            if len(handled) == 1:
+                await trio.sleep(10)
+                broker.refused.clear()
+                broker.put(lite_message(1, "s3"))
+            else:
+                consumer.stop()
+
+        broker.refused[CHANGE] = ResponseCode.SYSTEM_ERROR
+        broker.put(lite_message(1, "s1"), lite_message(1, "s2"))
+        with trio.fail_after(PATIENCE):
+            await consumer.run(handle)
+        assert consumer.statistics.topics["T"].handled == 2
+    assert handled == ["s1", "s3"]
+    assert "not processed within the invisible time" in caplog.text
+
+
 async def test_a_renewal_leaves_out_messages_that_were_acknowledged_meanwhile() -> None:
     async with lite_brokers() as (cluster, [broker]), push_consumer(cluster, invisible=8.0) as consumer:
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import cast
+from typing import Final, cast
 
 import trio
 
@@ -13,7 +13,10 @@ from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.pop.acknowledger import PopAcknowledger
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+
+logger: Final = LibraryLogger("rocketmq_py.consumer")
 
 
 class LiteTopicQueue(ProcessQueue):
@@ -59,6 +62,19 @@ class LiteTopicQueue(ProcessQueue):
     def popped(self) -> list[PoppedMessage]:
         """The unacknowledged messages."""
         return [cast("PoppedMessage", message) for message in self._messages.values()]
+
+    def take_batch(self, count: int) -> list[ReceivedMessage]:
+        """Take up to ``count`` waiting messages. If their invisible time is over, drop them instead.
+
+        The broker redelivers them then, to any member, which must not handle them at the same time.
+        """
+        if self.waiting_messages and trio.current_time() >= self.visible_at:
+            logger.warning(
+                "not processed within the invisible time: message=%s topic=%s: the broker redelivers it",
+                self.waiting_messages[0].message_id, self.queue.topic,
+            )  # fmt: skip
+            self.drop()
+        return super().take_batch(count)
 
     def remove(self, message: ReceivedMessage) -> None:
         """Remove and acknowledge a processed message."""
