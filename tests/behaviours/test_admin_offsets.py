@@ -166,6 +166,55 @@ async def test_running_members_receive_messages_again_after_a_reset(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("threshold", [1000, 1])
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_members_skip_the_messages_that_they_have_pulled_before_a_reset(
+    cluster: ClusterUnderTest, admin: Admin, full: str, unique: str, orderly: bool, threshold: int
+) -> None:
+    """With a low threshold, the member pulls no more until it has handled the messages."""
+    handled: list[int] = []
+    was_reset = trio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        handled.append(int(message.body))
+        await was_reset.wait()
+
+    async with (
+        Client(cluster.address) as own,
+        own.producer("senders") as producer,
+        own.push_consumer(
+            unique,
+            consume_from="earliest",
+            orderly=orderly,
+            concurrency=1,
+            pull_threshold_for_queue=threshold,
+        ) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        consumer.subscribe(full)
+        nursery.start_soon(consumer.run, handle)
+
+        def offsets(kind: str) -> list[int]:
+            queues = consumer.statistics.queues.items()
+            return [getattr(one, kind) for queue, one in queues if queue.topic == full]
+
+        with trio.fail_after(PATIENCE):
+            while offsets("pulled_to") != [10] * 4:
+                await trio.sleep(0.05)
+        assert await admin.offsets.reset(unique, full, "latest")
+        with trio.fail_after(5):
+            while offsets("handled_to") != [10] * 4:
+                await trio.sleep(0.05)
+        was_reset.set()
+        await producer.send(Message(full, b"%d" % COUNT))
+        with trio.fail_after(PATIENCE):
+            while len(handled) < 2:
+                await trio.sleep(0.05)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert handled[1:] == [COUNT]
+
+
 @pytest.mark.parametrize("kind", ["push", "lite pull"])
 async def test_an_idle_member_notices_a_reset_at_once(
     cluster: ClusterUnderTest, client: Client, admin: Admin, full: str, unique: str, kind: str

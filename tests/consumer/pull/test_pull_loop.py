@@ -448,7 +448,8 @@ async def test_start_offset_is_looked_up_until_it_is_known(
 
 
 async def test_forward_correction_keeps_buffered_messages(harness: LoopHarness) -> None:
-    harness.puller.answer(found(0, 1), answered(MOVED, 50))
+    """The messages after them have expired."""
+    harness.puller.answer(found(0, 1), msgspec.structs.replace(answered(MOVED, 50), min_offset=50))
     await settled()
     assert harness.puller.offsets == [0, 2, 50]
     assert not harness.process_queue.dropped
@@ -457,6 +458,48 @@ async def test_forward_correction_keeps_buffered_messages(harness: LoopHarness) 
     harness.process_queue.remove(received(0))
     harness.process_queue.remove(received(1))
     assert harness.process_queue.safe_offset == 50
+
+
+@pytest.mark.parametrize("offset", [2, 50])
+async def test_forward_reset_drops_buffered_messages(
+    harness: LoopHarness, offset: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The queue contains the requested offset, so an operator has skipped messages."""
+    harness.puller.answer(found(0, 1))
+    await settled()
+    before = harness.process_queue
+    harness.puller.answer(msgspec.structs.replace(answered(MOVED, offset), max_offset=50), found(offset))
+    await trio.sleep(1)
+    assert harness.puller.offsets == [0, 2, offset, offset + 1]
+    assert before.dropped
+    assert harness.set_back == 1, "the committed offset is invalid"
+    assert harness.process_queue.safe_offset == offset
+
+
+@pytest.mark.parametrize("is_reset", [True, False])
+async def test_a_full_loop_can_check_for_a_reset(
+    harness: LoopHarness, is_reset: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    harness.puller.answer(found(0, 1, 2, 3))
+    await settled()
+    assert harness.puller.offsets == [0]
+    harness.loop.check_for_reset()
+    await settled()
+    assert harness.puller.offsets == [0, 4]
+    if is_reset:
+        harness.puller.answer(msgspec.structs.replace(answered(MOVED, 4), max_offset=9))
+        await trio.sleep(1)
+        assert len(harness.process_queue) == 0
+        assert harness.puller.offsets[2:] == [4]
+        return
+    harness.puller.answer(found(4, 5))
+    await settled()
+    assert len(harness.process_queue) == 4, "there was no space"
+    assert harness.counts.pulled == 4
+    assert harness.puller.offsets == [0, 4]
+    harness.process_queue.remove_all([received(number) for number in range(4)])
+    await settled()
+    assert harness.puller.offsets == [0, 4, 4]
 
 
 @pytest.mark.parametrize("status", [MOVED, NO_NEW])

@@ -54,7 +54,7 @@ class PulledQueues(Protocol):
         """Return the offset of each queue up to which all messages are acknowledged."""
 
     def pull_again(self, topic: str) -> None:
-        """End the held pulls of a topic and send new ones.
+        """End the held pulls of a topic and send new ones. Full queues are pulled, too.
 
         Brokers that reset offsets by themselves answer the next pull with the new offset, and
         ``admin.offsets.reset`` asks members for their offsets after a reset, so that they pull at once.

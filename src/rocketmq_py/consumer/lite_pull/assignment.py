@@ -302,6 +302,7 @@ class Assignment:
     def discard(self, process_queue: ProcessQueue) -> None:
         """Count the messages of a queue no more, because it was revoked or has moved."""
         self.buffer.recount(process_queue)
+        self._resume_if_below_total()
 
     def new_lock(self, queue: MessageQueue) -> None:
         """Return None: the program polls the messages, so that no queue has a lock."""

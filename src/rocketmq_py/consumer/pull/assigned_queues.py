@@ -139,6 +139,11 @@ class AssignedQueues:
         for loop in self._loops.of_topic(topic):
             loop.restart_pull()
 
+    def check_for_resets(self, topic: str) -> None:
+        """Pull all queues of a topic now, because the broker may have reset their offsets."""
+        for loop in self._loops.of_topic(topic):
+            loop.check_for_reset()
+
     def record_offsets(self) -> None:
         """Pass the offsets to commit of all queues to the offset store."""
         for loop in [*self, *self._releasing.values()]:
@@ -413,7 +418,7 @@ class AssignedQueues:
         self._owner.discard(process_queue)
 
     def forget_committed(self, queue: MessageQueue) -> None:
-        """Forget the committed offset: the broker has reset the queue to a lower one."""
+        """Forget the committed offset: the broker has moved the queue to another one."""
         self._offsets.forget(queue)
 
     def _on_lock_lost(self, loop: PullLoop) -> None:

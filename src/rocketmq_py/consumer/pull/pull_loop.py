@@ -14,7 +14,7 @@ from rocketmq_py.consumer.group.counters import Arrivals, TopicCounters
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue, flow_state
-from rocketmq_py.consumer.pull.queue_puller import PulledMessages, QueuePuller
+from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullStatus, QueuePuller
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS, PullRetry
 from rocketmq_py.consumer.settings import FlowLimits
 from rocketmq_py.errors import RocketMQError
@@ -25,6 +25,9 @@ from rocketmq_py.property_names import RETRY_TOPIC
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 logger: Final = LibraryLogger("rocketmq_py.consumer")
+
+FULL: Final = frozenset({PullState.FULL_BY_COUNT, PullState.FULL_BY_SIZE, PullState.SPAN_TOO_WIDE})
+"""States in which a loop waits for space."""
 
 
 class PullLoopOwner(Protocol):
@@ -49,7 +52,7 @@ class PullLoopOwner(Protocol):
         """Forget a ProcessQueue, which is not used any more."""
 
     def forget_committed(self, queue: MessageQueue) -> None:
-        """Forget the committed offset: the broker has reset the queue to a lower one."""
+        """Forget the committed offset: the broker has moved the queue to another one."""
 
 
 class PullLoop:
@@ -106,6 +109,7 @@ class PullLoop:
             is_quiet=self._is_retry,
         )
         self._paused = False
+        self._checks_for_reset = False  # the next pull follows even if the ProcessQueue is full
         self._counts = counts or TopicCounters()
         self._reset_offset: int | None = None
         self._scope = trio.CancelScope()
@@ -125,10 +129,13 @@ class PullLoop:
         try:
             process_queue = await self._begin() if self.process_queue is None else self.process_queue
             self.flow = self._flow_of(process_queue)
+            if self._checks_for_reset and self.flow in FULL:
+                self.flow = PullState.PULLING
             if self.flow is PullState.PULLING:
                 pulled = await self._pull(process_queue)
                 if process_queue is self.process_queue:
                     self.flow = self._accept(process_queue, pulled)
+                self._checks_for_reset = False
                 self._retry.succeeded()
             else:
                 await self._wait_for_change(process_queue)
@@ -164,6 +171,11 @@ class PullLoop:
 
     def restart_pull(self) -> None:
         """Cancel the current pull or wait, and continue with the current state."""
+        self._step_scope.cancel()
+
+    def check_for_reset(self) -> None:
+        """Pull now, even if the ProcessQueue is full, because the broker may have reset the offset."""
+        self._checks_for_reset = True
         self._step_scope.cancel()
 
     def drop(self) -> None:
@@ -224,6 +236,15 @@ class PullLoop:
         pulled = await self._puller.pull(process_queue.next_offset, self._subscription, commit=commit)
         self.committing = None
         self.end = pulled.max_offset
+        return pulled
+
+    def _accept(self, process_queue: ProcessQueue, pulled: PulledMessages) -> PullState:
+        """Buffer and dispatch pulled messages. Return the next state."""
+        requested = process_queue.next_offset
+        is_reset = pulled.status is PullStatus.OFFSET_MOVED and pulled.is_reset(requested)
+        if self._checks_for_reset and not is_reset and (full := self._flow_of(process_queue)) in FULL:
+            return full  # there is no space for the messages, which are pulled again later
+        offset, flow = self._retry.next_step(requested, self.pulled_at, pulled)
         if pulled.messages:
             counts = self._counts
             counts.pulls += 1
@@ -231,15 +252,10 @@ class PullLoop:
             if self._is_retry:
                 counts.redelivered += len(pulled.messages)
             counts.pull_seconds += trio.current_time() - self.pulled_at
-        return pulled
-
-    def _accept(self, process_queue: ProcessQueue, pulled: PulledMessages) -> PullState:
-        """Buffer and dispatch pulled messages. Return the next state."""
-        requested = process_queue.next_offset
-        offset, flow = self._retry.next_step(requested, self.pulled_at, pulled)
-        if offset < requested:
+        if offset < requested or is_reset:
             self._owner.forget_committed(self.queue)
-            self._start_at(offset)  # the buffered offsets belong to other messages now
+            # The buffered offsets belong to other messages now, or an operator skips their messages.
+            self._start_at(offset)
         elif pulled.messages and offset > requested:
             messages = self._with_original_topics(pulled.messages) if self._is_retry else pulled.messages
             process_queue.put(messages, offset)

@@ -63,6 +63,10 @@ class PulledMessages(msgspec.Struct, frozen=True):
     min_offset: int
     max_offset: int
 
+    def is_reset(self, requested: int) -> bool:
+        """Return whether an OFFSET_MOVED comes from a reset of the group: the queue has the offset."""
+        return self.min_offset <= requested <= self.max_offset
+
 
 class PullResponse(msgspec.Struct, frozen=True):
     """The answer to a pull, with the messages as the broker stores them.

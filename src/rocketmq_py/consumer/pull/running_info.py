@@ -36,8 +36,8 @@ class RunningInfo:
         return {loop.queue: self._info(loop) for loop in self._queues}
 
     def pull_again(self, topic: str) -> None:
-        """End the held pulls of a topic and send new ones."""
-        self._queues.restart_pull(topic)
+        """End the held pulls of a topic and send new ones. Full queues are pulled, too."""
+        self._queues.check_for_resets(topic)
 
     async def seek(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue at these offsets, and commit them."""
