@@ -6,6 +6,7 @@ import errno
 import itertools
 import logging
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.client import core_of
+from rocketmq_py.consumer.group import local_offset_commits
 from rocketmq_py.consumer.group.local_offset_commits import (
     LocalOffsetStore,
     OffsetFile,
@@ -81,6 +83,51 @@ def test_a_write_with_a_lower_number_is_ignored(path: Path) -> None:
     file.write(NEW, 2)
     file.write(OLD, 1)
     assert file.read() == NEW
+
+
+def of_another_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> OffsetFile:
+    monkeypatch.setattr(local_offset_commits, "_ownerships", {})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 12345)
+        return OffsetFile(path)
+
+
+def test_two_processes_that_write_at_once_leave_a_readable_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = OffsetFile(path)
+    second = of_another_process(path, monkeypatch)
+    sync = os.fsync
+
+    def write_both(descriptor: int) -> None:
+        monkeypatch.setattr(os, "fsync", sync)
+        sync(descriptor)
+        second.write(NEW, 1)
+
+    monkeypatch.setattr(os, "fsync", write_both)
+    first.write(OLD, 1)
+    assert OffsetFile(path).read() == OLD
+    path.unlink()
+    assert OffsetFile(path).read() == NEW
+
+
+def test_a_file_that_another_process_writes_is_a_warning(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = OffsetFile(path)
+    for number in range(1, 4):
+        first.write({QUEUE: number}, number)
+    path.unlink()
+    first.write(OLD, 4)
+    assert not caplog.records
+    second = of_another_process(path, monkeypatch)
+    for number in range(5, 8):
+        first.write(OLD, number)
+        second.write(NEW, number)
+    assert [record.message for record in caplog.records] == [
+        f"local offsets are overwritten by another process: path={path}; give each process its own "
+        "instance_name"
+    ] * 2, "once for each process"
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"offsetTable":{"a":1}}', b"\xff" * 10, b"[]"])
@@ -160,7 +207,7 @@ def test_a_failed_write_leaves_the_old_or_the_new_offsets(
 def test_a_full_disk_leaves_the_old_offsets(path: Path) -> None:
     file = OffsetFile(path)
     file.write(OLD, 1)
-    temporary = path.with_name("offsets.json.tmp")
+    temporary = path.with_name(f"offsets.json.{socket.gethostname()}.{os.getpid()}.tmp")
     temporary.symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left"):
         file.write(NEW, 2)
@@ -393,7 +440,7 @@ async def test_open_and_commit_can_be_cancelled_at_each_await(client: Client, pa
     async def check() -> None:
         # An abandoned write may still be running.
         with trio.fail_after(10):
-            while path.with_name("offsets.json.tmp").exists():
+            while list(path.parent.glob("*.tmp")):
                 await trio.sleep(0.001)
         OffsetFile(path).read()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -71,8 +72,9 @@ class OffsetFile:
     """A JSON file of offsets, in the format of Java's ``LocalFileOffsetStore``.
 
     A write is atomic. It syncs the offsets to a temporary file and then renames that file, so that a crash
-    leaves either the previous or the new offsets. The previous file becomes the backup. The methods block,
-    and are thread-safe.
+    leaves either the previous or the new offsets. The previous file becomes the backup. Processes that share
+    the file by mistake do not damage it, but overwrite each other's offsets, which is logged. The methods
+    block, and are thread-safe.
 
     Args:
         path: the file.
@@ -81,9 +83,12 @@ class OffsetFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._backup = path.with_name(f"{path.name}.bak")
-        self._temporary = path.with_name(f"{path.name}.tmp")
+        # Containers that share a volume may have the same process id.
+        self._temporary = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
         self._ownership = _ownerships.setdefault(path, _Ownership())
         self._last_write = 0
+        self._written: tuple[int, int] | None = None  # the identity of the file after the last write
+        self._is_shared = False
         self._is_readable = True
 
     def open(self) -> dict[MessageQueue, int]:
@@ -136,17 +141,39 @@ class OffsetFile:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
+                written = _identity(self._temporary)
             except OSError:
                 with suppress(OSError):
                     self._temporary.unlink()  # a partial file could use the last free disk space
                 raise
+            self._check_sole_writer()
             if self._is_readable:  # an unreadable file must not replace a good backup
                 with suppress(FileNotFoundError):
                     os.replace(self.path, self._backup)
             os.replace(self._temporary, self.path)
+            self._written = written
             self._is_readable = True
             _sync_folder(self.path.parent)
             self._last_write = number
+
+    def _check_sole_writer(self) -> None:
+        """Warn once if another process has replaced the file since the last write."""
+        if self._written is None or self._is_shared:
+            return
+        with suppress(FileNotFoundError):
+            self._is_shared = _identity(self.path) != self._written
+        if self._is_shared:
+            logger.warning(
+                "local offsets are overwritten by another process: path=%s; give each process its own "
+                "instance_name",
+                self.path,
+            )
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Return what distinguishes a file from the one that replaces it: inode and time of the last change."""
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns
 
 
 def _text(reasons: Mapping[Path, OSError | ProtocolError]) -> str:
