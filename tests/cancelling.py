@@ -59,3 +59,14 @@ def open_sockets() -> int:
         except FileNotFoundError:
             continue  # the descriptor of the listing itself
     return count
+
+
+async def cancelled_error() -> trio.Cancelled:
+    """Return the error of a cancellation that has ended."""
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await trio.lowlevel.checkpoint()
+        except trio.Cancelled as error:
+            return error
+    raise AssertionError

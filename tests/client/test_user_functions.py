@@ -11,6 +11,7 @@ import trio
 
 from rocketmq_py.client.user_functions import call_user_function, users_traceback
 from rocketmq_py.errors import ClosedError, RocketMQError
+from tests.cancelling import cancelled_error
 
 
 def fail(error: BaseException) -> None:
@@ -65,6 +66,20 @@ async def test_a_cancelled_error_is_a_failure_and_other_errors_are_raised_unchan
         with pytest.raises(type(error)) as unchanged:
             await call_user_function(function, error)
         assert unchanged.value is error
+
+
+@FUNCTIONS
+async def test_a_cancellation_that_nothing_has_caused_is_a_failure(
+    function: Callable[..., object],
+) -> None:
+    error = await cancelled_error()
+    with pytest.raises(RuntimeError, match="it raised Cancelled, but nothing had cancelled it") as caught:
+        await call_user_function(function, error)
+    assert caught.value.__cause__ is error
+    failure = ValueError("mine")
+    with pytest.raises(BaseExceptionGroup) as group:
+        await call_user_function(function, BaseExceptionGroup("both", [failure, error]))
+    assert group.value.exceptions == (failure,)
 
 
 async def test_an_abandoned_thread_is_not_waited_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -13,6 +14,7 @@ import trio
 from rocketmq_py.callables import is_async
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
+from rocketmq_py.remoting.nurseries import split_cancelled
 
 _LIBRARY = frozenset({"rocketmq_py", "trio", "outcome"}) | sys.stdlib_module_names
 """Packages whose frames come before the user's in a traceback. ``contextlib`` and others call functions."""
@@ -39,16 +41,26 @@ def is_of_library(frame: FrameType) -> bool:
 
 
 def failure_of(error: BaseException) -> BaseException:
-    """Return the error of a user's function. Its CancelledError is a failure like others: a RuntimeError.
+    """Return the error of a user's function. A cancellation of its own is a failure: a RuntimeError.
 
-    That is asyncio's, which is no Exception. Nothing has cancelled the function, but a future that it waited
-    for was cancelled.
+    That is asyncio's CancelledError, or trio's Cancelled while the current task is not cancelled. Both are no
+    Exceptions, but nothing has cancelled the function: it has raised the error of a future or of another task
+    again.
     """
     asyncio = sys.modules.get("asyncio")  # a function that raises its error has imported it
-    if asyncio is None or not isinstance(error, asyncio.CancelledError):
+    if asyncio is not None and isinstance(error, asyncio.CancelledError):
+        text = f"it raised CancelledError{f': {error}' if error.args else ''}"
+        return RuntimeError(text).with_traceback(error.__traceback__)
+    cancelled, failure = split_cancelled(error)
+    if cancelled is None or _is_task_cancelled():
         return error
-    failure = RuntimeError(f"it raised CancelledError{f': {error}' if error.args else ''}")
+    if failure is None:
+        failure = RuntimeError("it raised Cancelled, but nothing had cancelled it")
     return failure.with_traceback(error.__traceback__)
+
+
+def _is_task_cancelled() -> bool:
+    return trio.lowlevel.in_trio_task() and trio.current_effective_deadline() == -math.inf
 
 
 def raise_without_failures(

@@ -41,6 +41,7 @@ from rocketmq_py.protocol.headers import (
 from rocketmq_py.protocol.headers.base import Request
 from rocketmq_py.protocol.subscription import make_subscription
 from rocketmq_py.remoting.answer_errors import broker_error
+from tests.cancelling import cancelled_error
 from tests.consumer.conftest import Fill, now_ms
 from tests.consumer.push_consumers import QUEUE, RecordingHandler, consumer_of
 from tests.environment import created
@@ -446,6 +447,26 @@ async def test_an_operator_lets_a_consumer_handle_one_message(
         auto_commit=options.get("auto_commit", True),
         spent_time_mills=2000,
     )
+
+
+async def test_a_handler_that_raises_a_cancellation_for_an_operator_does_not_end_the_consumer(
+    address: str, client: Client, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 1)
+    error = await cancelled_error()
+    handled: list[bytes] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        handled.append(message.body)
+        if len(handled) == 2:
+            raise error
+
+    async with running(consumer_of(address), handle) as consumer:
+        answer = await operator.consume(consumer, await message_id(client, 0))
+        await fill("T", 1, first=1)
+        await trio.sleep(5)
+    assert answer.remark == "RuntimeError: it raised Cancelled, but nothing had cancelled it"
+    assert handled == [b"0", b"0", b"1"]
 
 
 def fail() -> None:

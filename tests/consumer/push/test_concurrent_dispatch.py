@@ -18,6 +18,7 @@ from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.concurrent_dispatch import ConcurrentDispatch
 from rocketmq_py.consumer.push.handler_workers import YIELD_EVERY
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from tests.cancelling import cancelled_error
 from tests.consumer.dispatching import Gate, SentBackMessages, concurrent_dispatch, filled_queue
 from tests.consumer.received import QUEUE, received, several
 
@@ -474,6 +475,36 @@ async def test_a_cancelled_error_of_the_handler_is_a_failure_like_others(
     assert record.message.startswith("handler failed: ")
     assert record.exc_info
     assert "mine" in str(record.exc_info[1])
+    assert traceback.extract_tb(record.exc_info[2])[0].filename == __file__
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("kind", ["async", "plain", "decorated"])
+async def test_a_cancellation_that_nothing_has_caused_is_a_failure_like_others(
+    kind: str, grouped: bool, sent_back: SentBackMessages, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The consumer would end without an error. A cache may raise the error of another task again."""
+    error = await cancelled_error()
+
+    def handle(_: ReceivedMessage) -> None:
+        raise BaseExceptionGroup("mine", [error]) if grouped else error
+
+    async def handle_async(message: ReceivedMessage) -> None:
+        handle(message)
+
+    handlers = {"async": handle_async, "plain": handle, "decorated": lambda message: handle_async(message)}
+    process_queue = filled_queue(1)
+    async with trio.open_nursery() as nursery:
+        concurrent_dispatch(nursery, handlers[kind], 1, send_back=sent_back).offer(process_queue)
+        with trio.fail_after(5):
+            while not sent_back.messages:
+                await trio.sleep(0.001)
+        nursery.cancel_scope.cancel()
+    assert sent_back.offsets == [0]
+    [record] = caplog.records
+    assert record.message.startswith("handler failed: ")
+    assert record.exc_info
+    assert str(record.exc_info[1]) == "it raised Cancelled, but nothing had cancelled it"
     assert traceback.extract_tb(record.exc_info[2])[0].filename == __file__
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import trio
 
-from rocketmq_py.client.user_functions import raise_without_failures, users_traceback
+from rocketmq_py.client.user_functions import failure_of, raise_without_failures, users_traceback
 from rocketmq_py.consumer.group.counters import outcome_name
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
@@ -199,7 +199,7 @@ class Dispatch(Generic[Buffer]):
             if scope.cancelled_caught:  # it has timed out
                 call.result = NO_RESULT
         except BaseException as error:  # noqa: BLE001  # recorded, or raised again
-            if split_cancelled(error)[0] is None:
+            if split_cancelled(failure_of(error))[0] is None:
                 call.fail(error)
             else:
                 note_cut_off(call)

@@ -7,6 +7,7 @@ from typing import Any
 
 import trio
 
+from rocketmq_py.client.user_functions import failure_of
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, HandlerCall, HandlerExecutor
 from rocketmq_py.remoting.nurseries import split_cancelled
 
@@ -65,7 +66,13 @@ class HandlerWorkers(HandlerExecutor):
 
     async def call(self, argument: Any) -> Any:
         """Call the function in the current task."""
-        return await self.function(argument)
+        try:
+            return await self.function(argument)
+        except BaseException as error:
+            failure = failure_of(error)
+            if failure is error:
+                raise
+            raise failure from error
 
     def _refill(self) -> None:
         """Deliver the outcomes, so that the dispatch queues the next calls. The current worker takes them."""
@@ -140,7 +147,7 @@ class HandlerWorkers(HandlerExecutor):
 
 def _fail(call: HandlerCall, error: BaseException) -> BaseException | None:
     """Record the exception that ended a call. Return the cancellation in it, if there is one."""
-    cancelled, failure = split_cancelled(error)
+    cancelled, failure = split_cancelled(failure_of(error))
     if cancelled is not None:
         call.cancelled()
     if failure is not None:
