@@ -185,6 +185,7 @@ async def test_members_skip_the_messages_that_they_have_pulled_before_a_reset(
         own.push_consumer(
             unique,
             consume_from="earliest",
+            commit_interval=0.2,
             orderly=orderly,
             concurrency=1,
             pull_threshold_for_queue=threshold,
@@ -199,7 +200,7 @@ async def test_members_skip_the_messages_that_they_have_pulled_before_a_reset(
             return [getattr(one, kind) for queue, one in queues if queue.topic == full]
 
         with trio.fail_after(PATIENCE):
-            while offsets("pulled_to") != [10] * 4:
+            while (offsets("pulled_to"), offsets("committed")) != ([10] * 4, [0] * 4):
                 await trio.sleep(0.05)
         assert await admin.offsets.reset(unique, full, "latest")
         with trio.fail_after(5):
