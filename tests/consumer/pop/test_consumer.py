@@ -140,8 +140,28 @@ async def test_brokers_before_5_1_3_get_single_acknowledgements(monkeypatch: pyt
         broker.put(message(0), message(1), message(2))
         await consumer.ack(*await consumer.receive())
         requests = cluster.brokers["broker-a"].asked(RequestCode.ACK_MESSAGE)
-        assert [request.fields["offset"] for request in requests] == ["0", "1", "2"]
+        assert sorted(request.fields["offset"] for request in requests) == ["0", "1", "2"]
         assert not cluster.brokers["broker-a"].asked(RequestCode.BATCH_ACK_MESSAGE)
+
+
+async def test_a_single_acknowledgement_that_fails_does_not_prevent_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rocketmq_py.protocol.command.VERSION", version_ordinal("5.1.2"))
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+
+        def refuse_first(connection: Connection, request: Command) -> None:
+            if request.code == RequestCode.ACK_MESSAGE and request.fields["offset"] == "0":
+                connection.respond(request, ResponseCode.SYSTEM_ERROR, remark="scripted")
+            else:
+                broker(connection, request)
+
+        cluster.brokers["broker-a"].answer = refuse_first
+        broker.put(message(0), message(1), message(2))
+        messages = await consumer.receive()
+        with pytest.raises(BrokerError, match="scripted"):
+            await consumer.ack(*messages)
+        assert len(broker.acked) == 2
 
 
 async def test_change_invisible_returns_a_new_receipt_handle() -> None:

@@ -1,4 +1,4 @@
-"""Concurrent queries to brokers, and the consumer lag."""
+"""Concurrent requests to brokers, and the consumer lag."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ MAX_CONCURRENT_QUERIES = 256
 
 _Key = TypeVar("_Key")
 _Answer = TypeVar("_Answer")
+_Item = TypeVar("_Item")
 
 
 async def map_concurrently(
@@ -46,6 +47,23 @@ async def map_concurrently(
     if errors:
         raise errors[0]
     return {key: answers[key] for key in keys}
+
+
+async def run_for_each(items: Iterable[_Item], function: Callable[[_Item], Awaitable[None]]) -> None:
+    """Run ``function`` for each item, all at once. Raise the first RocketMQError after all have ended."""
+    errors: list[RocketMQError] = []
+
+    async def run(item: _Item) -> None:
+        try:
+            await function(item)
+        except RocketMQError as error:
+            errors.append(error)
+
+    async with open_nursery() as nursery:
+        for item in items:
+            nursery.start_soon(run, item)
+    if errors:
+        raise errors[0]
 
 
 async def query_lag(

@@ -7,7 +7,7 @@ from typing import Any
 
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.consumer.group.counters import ConsumerCounters
-from rocketmq_py.consumer.lite.subscriber import LiteSubscriber, check_version, run_for_each
+from rocketmq_py.consumer.lite.subscriber import LiteSubscriber, check_version
 from rocketmq_py.consumer.pop.messages import MESSAGE_FIELDS, PoppedMessage
 from rocketmq_py.consumer.pop.requests import BROKERS_OWN_TIME, PopRequests, PopSpec
 from rocketmq_py.errors import ProtocolError
@@ -60,16 +60,6 @@ class LiteRequests(PopRequests):
             return []
         return read_popped_lite(answer, self._client.brokers.messages(answer.body, broker_name).messages)
 
-    async def acknowledge(self, broker_name: str, messages: Sequence[PoppedMessage]) -> None:
-        """Acknowledge messages of one broker, at once but each in its own request, as brokers require.
-
-        Raises the first error after all requests have ended.
-        """
-        if len(messages) == 1:
-            await self._acknowledge_one(messages[0])
-        else:
-            await run_for_each(messages, self._acknowledge_one)
-
     async def release(self, messages: Iterable[PoppedMessage]) -> None:
         """Have brokers redeliver messages at once. A request releases all messages of a lite topic."""
         by_lite_topic = {message.lite_topic: message for message in reversed(list(messages))}
@@ -78,8 +68,9 @@ class LiteRequests(PopRequests):
     async def _make_visible(self, message: PoppedMessage) -> None:
         await self.change_invisible(message, 0.0, suspend=True)
 
-    async def _acknowledge_one(self, message: PoppedMessage) -> None:
-        await super().acknowledge(message.receipt.broker_name, [message])
+    def _acknowledges_several(self, broker_name: str) -> bool:
+        """Return False: brokers do not take several acknowledgements of lite topics at once."""
+        return False
 
     def _check_version(self, connection: Connection) -> None:
         check_version(connection)

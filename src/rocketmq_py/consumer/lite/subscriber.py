@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from contextlib import contextmanager
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 from weakref import WeakKeyDictionary, WeakSet
 
 import trio
@@ -17,6 +17,7 @@ from rocketmq_py.client.flow_control import ask_within
 from rocketmq_py.client.proxies import unsupported_by_proxy
 from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer.group.concurrent_queries import run_for_each
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.protocol.bodies import (
@@ -37,7 +38,6 @@ RENEW_SECONDS: Final = 30.0
 """Seconds between two renewals of the subscription. Brokers forget it after 3 minutes without a renewal
 (liteSubscriptionCheckTimeoutMills)."""
 
-_Item = TypeVar("_Item")
 
 _subscribing_clients: WeakSet[ClientCore] = WeakSet()
 """The clients with an open subscriber. Brokers keep one subscription for each client."""
@@ -304,23 +304,6 @@ class LiteSubscriber:
                 self._group, self._parent, header.lite_topic, connection.address,
             )  # fmt: skip
         return True
-
-
-async def run_for_each(items: Iterable[_Item], function: Callable[[_Item], Awaitable[None]]) -> None:
-    """Run ``function`` for each item, all at once. Raise the first RocketMQError after all have ended."""
-    errors: list[RocketMQError] = []
-
-    async def run(item: _Item) -> None:
-        try:
-            await function(item)
-        except RocketMQError as error:
-            errors.append(error)
-
-    async with open_nursery() as nursery:
-        for item in items:
-            nursery.start_soon(run, item)
-    if errors:
-        raise errors[0]
 
 
 def check_version(connection: Connection) -> None:

@@ -15,6 +15,7 @@ from rocketmq_py.client.features import BATCH_ACKNOWLEDGEMENTS, POP
 from rocketmq_py.client.lifespan import nursery_of
 from rocketmq_py.client.proxies import not_offered, unsupported_by_proxy
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer.group.concurrent_queries import run_for_each
 from rocketmq_py.consumer.group.counters import ConsumerCounters
 from rocketmq_py.consumer.group.dead_letters import DeadLetter, DeadLetters
 from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
@@ -262,11 +263,16 @@ class PopRequests:
         return lost.pop() if lost else self._client.unique_ids.next()
 
     async def acknowledge(self, broker_name: str, messages: Sequence[PoppedMessage]) -> None:
-        """Acknowledge messages of one broker. A repeated or late acknowledgement has no effect."""
-        if len(messages) == 1 or not self._acknowledges_several(broker_name):
-            address = self._address(broker_name, RequestCode.ACK_MESSAGE)
-            for message in messages:
-                await self._client.brokers.call(address, AckMessageRequest(**self._delivery_fields(message)))
+        """Acknowledge messages of one broker. A repeated or late acknowledgement has no effect.
+
+        A broker that takes one acknowledgement at a time gets a request for each. The first error is
+        raised after all of them have ended.
+        """
+        if len(messages) == 1:
+            await self._acknowledge_one(messages[0])
+            return
+        if not self._acknowledges_several(broker_name):
+            await run_for_each(messages, self._acknowledge_one)
             return
         address = self._address(broker_name, RequestCode.BATCH_ACK_MESSAGE)
         acks: list[BatchAck] = []
@@ -275,6 +281,10 @@ class PopRequests:
             acks += batch_acks(of_topic, topic, self._group)
         body = BatchAcks(broker_name=broker_name, acks=tuple(acks))
         await self._client.brokers.call(address, BatchAckMessageRequest(broker_name=broker_name), body)
+
+    async def _acknowledge_one(self, message: PoppedMessage) -> None:
+        address = self._address(message.receipt.broker_name, RequestCode.ACK_MESSAGE)
+        await self._client.brokers.call(address, AckMessageRequest(**self._delivery_fields(message)))
 
     async def change_invisible(
         self, message: PoppedMessage, seconds: float, *, suspend: bool = False
