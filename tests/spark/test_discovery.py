@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import attrs
 import pytest
 
 from rocketmq_py import Position
@@ -23,6 +24,7 @@ from rocketmq_py.spark.discovery import (
     QueueDiscovery,
     check_positions_exist,
 )
+from rocketmq_py.spark.offsets import StreamOffset
 from rocketmq_py.spark.options import Role
 from rocketmq_py.spark.positions import Positions
 from rocketmq_py.spark.source_options import SourceOptions
@@ -147,7 +149,7 @@ def test_positions_of_queues_that_do_not_exist_are_rejected() -> None:
 
 
 A0, A1, B0 = queue(queue_id=0), queue(queue_id=1), queue(broker="broker-b")
-OFFSETS = {A0: 5, A1: 5, B0: 5}
+OFFSETS = StreamOffset({A0: 5, A1: 5, B0: 5})
 ALL = {A0: (0, 9), A1: (0, 9), B0: (0, 9)}
 DELETED = "the queue was deleted, or is no longer readable"
 AWAY = "its topic was deleted, or its broker is away"
@@ -159,28 +161,28 @@ def missing_queues(clock: Clock) -> MissingQueues:
 
 
 def test_existing_queues_are_not_lost(missing_queues: MissingQueues) -> None:
-    assert missing_queues.losses(OFFSETS, ALL) == []
+    assert missing_queues.check(OFFSETS, ALL) == ([], frozenset())
 
 
 def test_missing_queue_is_lost_if_its_broker_still_serves_the_topic(missing_queues: MissingQueues) -> None:
-    missing_queues.losses(OFFSETS, ALL)
-    losses = missing_queues.losses(OFFSETS, {A0: (0, 9), B0: (0, 9)})
-    assert losses == [LostOffsets(A1, 5, 9, DELETED)]
+    missing_queues.check(OFFSETS, ALL)
+    found = missing_queues.check(OFFSETS, {A0: (0, 9), B0: (0, 9)})
+    assert found == ([LostOffsets(A1, 5, 9, DELETED)], frozenset({A1}))
 
 
 def test_queues_of_a_missing_broker_are_lost_once_patience_ends(
     missing_queues: MissingQueues, clock: Clock
 ) -> None:
-    missing_queues.losses(OFFSETS, ALL)
+    missing_queues.check(OFFSETS, ALL)
     without_b = {A0: (0, 9), A1: (0, 9)}
-    assert missing_queues.losses(OFFSETS, without_b) == []
+    assert missing_queues.check(OFFSETS, without_b) == ([], frozenset())
     clock.time = 59.0
-    assert missing_queues.losses(OFFSETS, without_b) == []
-    missing_queues.losses(OFFSETS, ALL)  # the broker is back, which restarts the time
+    assert missing_queues.check(OFFSETS, without_b) == ([], frozenset())
+    missing_queues.check(OFFSETS, ALL)  # the broker is back, which restarts the time
     clock.time = 118.0
-    assert missing_queues.losses(OFFSETS, without_b) == []
+    assert missing_queues.check(OFFSETS, without_b) == ([], frozenset())
     clock.time = 178.0
-    assert missing_queues.losses(OFFSETS, without_b) == [LostOffsets(B0, 5, 9, AWAY)]
+    assert missing_queues.check(OFFSETS, without_b) == ([LostOffsets(B0, 5, 9, AWAY)], frozenset({B0}))
 
 
 def test_queues_that_the_options_no_longer_select_are_lost_at_once(clock: Clock) -> None:
@@ -189,31 +191,36 @@ def test_queues_that_the_options_no_longer_select_are_lost_at_once(clock: Clock)
     )
     missing_queues = MissingQueues(options, clock, patience=60.0)
     cause = "the checkpoint contains the queue, but the options no longer select it"
-    assert missing_queues.losses(OFFSETS, {A0: (0, 9)}) == [
-        LostOffsets(A1, 5, None, DELETED),
-        LostOffsets(B0, 5, None, cause),
-    ]
-    assert missing_queues.losses(OFFSETS, {A0: (0, 9)}) == []
+    losses, gone = missing_queues.check(OFFSETS, {A0: (0, 9)})
+    assert losses == [LostOffsets(A1, 5, None, DELETED), LostOffsets(B0, 5, None, cause)]
+    assert gone == {A1, B0}
 
 
 def test_loss_is_returned_once_until_the_queue_is_back(missing_queues: MissingQueues) -> None:
     without_a1 = {A0: (0, 9), B0: (0, 9)}
-    assert len(missing_queues.losses(OFFSETS, without_a1)) == 1
-    assert missing_queues.losses(OFFSETS, without_a1) == []
-    missing_queues.losses(OFFSETS, ALL)
-    assert len(missing_queues.losses(OFFSETS, without_a1)) == 1
+    losses, gone = missing_queues.check(OFFSETS, without_a1)
+    assert len(losses) == 1
+    accepted = attrs.evolve(OFFSETS, gone=gone)
+    assert missing_queues.check(accepted, without_a1) == ([], frozenset({A1}))
+    assert missing_queues.check(accepted, ALL) == ([], frozenset())
+    assert len(missing_queues.check(OFFSETS, without_a1)[0]) == 1
 
 
-def test_queue_that_was_read_to_its_end_is_not_lost(missing_queues: MissingQueues, clock: Clock) -> None:
-    missing_queues.losses({**OFFSETS, B0: 9, A1: 9}, ALL)
-    clock.time = 1000.0
-    assert missing_queues.losses({**OFFSETS, B0: 9, A1: 9}, {A0: (0, 9)}) == []
+def test_queue_that_was_read_to_its_end_is_gone_without_a_loss(
+    missing_queues: MissingQueues, clock: Clock
+) -> None:
+    start = StreamOffset({A0: 5, A1: 9, B0: 9})
+    missing_queues.check(start, ALL)
+    missing_queues.can_wait = False  # the next run may find the broker
+    assert missing_queues.check(start, {A0: (0, 9)}) == ([], frozenset({A1}))
+    clock.time = 60.0
+    assert missing_queues.check(start, {A0: (0, 9)}) == ([], frozenset({A1, B0}))
 
 
 def test_loss_of_a_queue_that_was_never_seen_has_no_end(missing_queues: MissingQueues, clock: Clock) -> None:
-    assert missing_queues.losses(OFFSETS, {}) == []
+    assert missing_queues.check(OFFSETS, {}) == ([], frozenset())
     clock.time = 60.0
-    assert [(loss.queue, loss.first, loss.end) for loss in missing_queues.losses(OFFSETS, {})] == [
+    assert [(loss.queue, loss.first, loss.end) for loss in missing_queues.check(OFFSETS, {})[0]] == [
         (A0, 5, None), (A1, 5, None), (B0, 5, None),
     ]  # fmt: skip
 
@@ -221,9 +228,9 @@ def test_loss_of_a_queue_that_was_never_seen_has_no_end(missing_queues: MissingQ
 def test_no_wait_is_logged_without_patience(
     missing_queues: MissingQueues, caplog: pytest.LogCaptureFixture
 ) -> None:
-    missing_queues.patience = 0.0
+    missing_queues.can_wait = False
     with caplog.at_level(logging.WARNING, "rocketmq_py.spark"):
-        assert len(missing_queues.losses(OFFSETS, {A0: (0, 9)})) == 2
+        assert len(missing_queues.check(OFFSETS, {A0: (0, 9)})[0]) == 2
     assert caplog.records == []
 
 
@@ -232,7 +239,7 @@ def test_wait_for_a_missing_queue_is_logged_once(
 ) -> None:
     with caplog.at_level(logging.WARNING, "rocketmq_py.spark"):
         for _ in range(3):
-            missing_queues.losses(OFFSETS, {A0: (0, 9), A1: (0, 9)})
+            missing_queues.check(OFFSETS, {A0: (0, 9), A1: (0, 9)})
     (record,) = caplog.records
     assert record.getMessage() == (
         "queue missing topic=orders broker=broker-b queue=0: its broker is away; waiting up to 60 s for its "

@@ -19,11 +19,11 @@ OFFSETS = st.dictionaries(
 )
 
 
-@given(OFFSETS, OFFSETS, st.booleans())
+@given(OFFSETS, OFFSETS, st.booleans(), st.integers(0, 3))
 def test_offset_survives_a_json_round_trip(
-    offsets: dict[MessageQueue, int], start: dict[MessageQueue, int], initial: bool
+    offsets: dict[MessageQueue, int], start: dict[MessageQueue, int], initial: bool, gone: int
 ) -> None:
-    offset = StreamOffset(offsets, start, initial)
+    offset = StreamOffset(offsets, start, initial, frozenset(list(offsets)[:gone]))
     text = json.dumps(offset.to_json())
     read = StreamOffset.from_json(json.loads(text))
     assert read == offset
@@ -37,10 +37,11 @@ def test_json_does_not_depend_on_the_order_of_queues(offsets: dict[MessageQueue,
 
 
 def test_json_in_the_checkpoint() -> None:
-    offset = StreamOffset({queue(queue_id=10): 5, queue(queue_id=9): 7}, {queue(queue_id=10): 2})
+    nine, ten = queue(queue_id=9), queue(queue_id=10)
+    offset = StreamOffset({ten: 5, nine: 7}, {ten: 2}, gone=frozenset([nine]))
     assert json.dumps(offset.to_json()) == (
         '{"version": 1, "offsets": {"orders": {"broker-a": {"9": 7, "10": 5}}}, '
-        '"start": {"orders": {"broker-a": {"10": 2}}}}'
+        '"start": {"orders": {"broker-a": {"10": 2}}}, "gone": {"orders": {"broker-a": {"9": 7}}}}'
     )
 
 

@@ -329,6 +329,53 @@ def test_available_now_does_not_wait_for_a_missing_broker(start: Start, client: 
         source.latestOffset(end, ALL)
 
 
+def test_queue_whose_loss_was_accepted_is_not_lost_again_after_a_restart(
+    start: Start, client: FakeOffsetClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run_now(begin: dict[str, Any], **options: str) -> dict[str, Any]:
+        source = start(**options)
+        source.prepareForTriggerAvailableNow()
+        return source.latestOffset(begin, ALL)
+
+    client.ranges[OTHER_BROKER] = (0, 5)
+    source = start(startingOffsets="earliest")
+    begin = source.latestOffset(source.initialOffset(), ALL)
+    del client.ranges[OTHER_BROKER]
+    with pytest.raises(DataLossError, match="offsets from 5 on of queue 0"):
+        run_now(begin)
+    accepted = run_now(begin, failOnDataLoss="false")
+    assert offsets_of(accepted) == offsets_of(begin)
+    assert planned(start(), begin, accepted) == []
+    assert run_now(accepted) == accepted
+    assert len(caplog.records) == 1
+
+    client.ranges[OTHER_BROKER] = (0, 9)
+    back = run_now(accepted)
+    assert planned(start(), accepted, back) == [(0, 5, 9)]
+    del client.ranges[OTHER_BROKER]
+    with pytest.raises(DataLossError, match="offsets from 9 on of queue 0"):
+        run_now(back)
+
+
+def test_removed_broker_that_was_read_to_its_end_is_not_lost_after_a_restart(
+    start: Start, client: FakeOffsetClient, clock: Clock
+) -> None:
+    client.ranges[OTHER_BROKER] = (0, 5)
+    source = start(startingOffsets="earliest")
+    end = source.latestOffset(source.initialOffset(), ALL)
+    del client.ranges[OTHER_BROKER]
+    assert source.latestOffset(end, ALL) == end  # it may come back
+    clock.now = 300.0
+    end = source.latestOffset(end, ALL)
+    assert offsets_of(end)[OTHER_BROKER] == 5
+    assert source.latestOffset(end, ALL) == end
+    source = start()
+    clock.now = 900.0
+    assert source.latestOffset(end, ALL) == end
+    clock.now = 1200.0
+    assert source.latestOffset(end, ALL) == end
+
+
 def test_topics_must_exist_when_a_query_starts(client: FakeOffsetClient) -> None:
     source = StreamSource(stream_options(topic="orders,none"), lambda _: client)
     with pytest.raises(TopicNotFoundError, match="none"):

@@ -108,17 +108,23 @@ def batch_backlog(starts: Offsets, ends: Offsets, ranges: QueueRanges) -> Backlo
     return Backlog(existing_starts, existing_ends, {}, losses)
 
 
-def next_stream_offset(start: StreamOffset, backlog: Backlog, max_offsets: int | None) -> StreamOffset:
-    """Return the end of the next batch of a stream, or ``start`` itself if no offset changes.
+def next_stream_offset(
+    start: StreamOffset,
+    backlog: Backlog,
+    max_offsets: int | None,
+    gone: frozenset[MessageQueue] = frozenset(),
+) -> StreamOffset:
+    """Return the end of the next batch of a stream, or ``start`` itself if nothing changes.
 
-    A batch may be empty: the first one, which stores the initial offset in the checkpoint, and one in which
-    a queue does not continue at the previous batch's end. Missing queues keep their offset. New queues appear
-    in the offset once a batch reads from them.
+    A batch may be empty: the first one, which stores the initial offset in the checkpoint, one in which a
+    queue does not continue at the previous batch's end, and one that stores which queues are gone. Missing
+    queues keep their offset. New queues appear in the offset once a batch reads from them.
 
     Args:
         start: where the batch starts.
         backlog: the offsets left to read.
         max_offsets: the maximum number of offsets of the batch.
+        gone: see StreamOffset.gone.
     """
     shares = backlog.shares(max_offsets)
     starts = {**start.offsets, **backlog.repositioned}
@@ -126,8 +132,9 @@ def next_stream_offset(start: StreamOffset, backlog: Backlog, max_offsets: int |
     ends = {queue: starts[queue] for queue in start.offsets} | reached
     repositioned = {queue: begin for queue, begin in backlog.repositioned.items() if queue in ends}
     if start.initial:
-        return StreamOffset(ends, {**start.offsets, **repositioned})
-    return StreamOffset(ends, repositioned) if shares or repositioned else start
+        return StreamOffset(ends, {**start.offsets, **repositioned}, gone=gone)
+    has_changed = bool(shares or repositioned) or gone != start.gone
+    return StreamOffset(ends, repositioned, gone=gone) if has_changed else start
 
 
 def share_out(

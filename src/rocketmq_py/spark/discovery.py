@@ -24,7 +24,7 @@ from rocketmq_py.errors import (
 from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.position import Position
-from rocketmq_py.spark.offsets import Offsets
+from rocketmq_py.spark.offsets import Offsets, StreamOffset
 from rocketmq_py.spark.positions import Positions, QueueRanges
 from rocketmq_py.spark.source_options import SourceOptions
 
@@ -219,77 +219,83 @@ class _MissingQueue:
     Attributes:
         since: when it was first missed.
         is_logged: the log has a warning that the stream waits for it.
-        is_reported: its loss has been returned.
     """
 
     since: float
     is_logged: bool = False
-    is_reported: bool = False
 
 
 class MissingQueues:
-    """Decides whether queues that have disappeared from the cluster are temporarily away or lost.
+    """Decides whether queues that have disappeared from the cluster are temporarily away or gone.
 
     A name server forgets a broker that shuts down, for an upgrade too, and with it all its queues. A missing
-    queue is lost if its broker still serves the topic, or if it has been missing for too long. A queue whose
-    last known messages have all been read is not lost: brokers are retired this way.
+    queue is gone if its broker still serves the topic, or if it has been missing for too long. Then its
+    unread messages are lost. A queue whose last known messages have all been read loses none: brokers are
+    retired this way.
 
     Args:
         options: select topics or queues. A checkpoint may contain queues that they no longer select.
         clock: measures how long queues are missing.
         patience: seconds that a broker may be away.
+
+    Attributes:
+        can_wait: whether the query still runs when a broker comes back. If not, unread messages of a missing
+            queue are lost at once.
     """
 
     def __init__(
         self, options: SourceOptions, clock: MonotonicClock, *, patience: float = BROKER_PATIENCE
     ) -> None:
         self._options = options
+        self.can_wait = True
         self._clock = clock
-        self.patience = patience
+        self._patience = patience
         self._last_ends: dict[MessageQueue, int] = {}
         self._missing: dict[MessageQueue, _MissingQueue] = {}
 
-    def losses(self, offsets: Offsets, ranges: QueueRanges) -> list[LostOffsets]:
-        """Return newly lost queues. Each loss is returned once.
+    def check(
+        self, start: StreamOffset, ranges: QueueRanges
+    ) -> tuple[list[LostOffsets], frozenset[MessageQueue]]:
+        """Return the losses of the queues that are gone since ``start``, and all queues that are gone.
 
         Args:
-            offsets: the stream's position.
+            start: the stream's position.
             ranges: the queues that exist now.
         """
         self._last_ends |= {queue: end for queue, (_, end) in ranges.items()}
         for queue in ranges:
             self._missing.pop(queue, None)
         served = {(queue.topic, queue.broker_name) for queue in ranges}
-        losses = []
-        for queue, offset in offsets.items():
-            last_end = self._last_ends.get(queue)
-            is_read_to_end = last_end is not None and offset >= last_end
-            if queue in ranges or is_read_to_end:
+        losses: list[LostOffsets] = []
+        gone = set(start.gone.difference(ranges))
+        for queue, offset in start.offsets.items():
+            if queue in ranges or queue in gone:
                 continue
             state = self._missing.setdefault(queue, _MissingQueue(self._clock.now()))
-            if state.is_reported:
-                continue
-            cause = self._cause_of_loss(queue, state, served)
+            last_end = self._last_ends.get(queue)
+            is_unread = last_end is None or offset < last_end
+            cause = self._why_gone(queue, state, served, can_wait=self.can_wait or not is_unread)
             if cause is not None:
-                state.is_reported = True
-                losses.append(LostOffsets(queue, offset, last_end, cause))
-            elif not state.is_logged:
+                gone.add(queue)
+                if is_unread:
+                    losses.append(LostOffsets(queue, offset, last_end, cause))
+            elif is_unread and not state.is_logged:
                 state.is_logged = True
                 logger.warning(
                     "queue missing topic=%s broker=%s queue=%d: its broker is away; waiting up to %g s for "
                     "its messages from offset %d on",
-                    queue.topic, queue.broker_name, queue.queue_id, self.patience, offset,
+                    queue.topic, queue.broker_name, queue.queue_id, self._patience, offset,
                 )  # fmt: skip
-        return losses
+        return losses, frozenset(gone)
 
-    def _cause_of_loss(
-        self, queue: MessageQueue, state: _MissingQueue, served: set[tuple[str, str]]
+    def _why_gone(
+        self, queue: MessageQueue, state: _MissingQueue, served: set[tuple[str, str]], *, can_wait: bool
     ) -> str | None:
-        """Return why a missing queue counts as lost, or None while it may come back."""
+        """Return why a missing queue counts as gone, or None while it may come back."""
         if not self._options.selects(queue):
             return "the checkpoint contains the queue, but the options no longer select it"
         if (queue.topic, queue.broker_name) in served:
             return "the queue was deleted, or is no longer readable"
-        if self._clock.now() - state.since >= self.patience:
+        if not can_wait or self._clock.now() - state.since >= self._patience:
             return "its topic was deleted, or its broker is away"
         return None

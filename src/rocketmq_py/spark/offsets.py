@@ -22,22 +22,29 @@ class StreamOffset:
 
     Spark's offset log contains it as JSON::
 
-        {"version": 1, "offsets": {"topic": {"broker": {"queueId": 17}}}, "start": {...}, "initial": true}
+        {"version": 1, "offsets": {"topic": {"broker": {"queueId": 17}}}, "start": {...}, "gone": {...},
+         "initial": true}
 
     Spark logs the end of each batch but not its start. If the first batch has to run again, Spark asks for
     the initial offset again, and "latest" then is a different offset. So the end of a batch also contains
     its start, for all queues where it is not the end of the previous batch.
+
+    A queue that does not exist any more keeps its offset, because it may come back. It is listed in ``gone``
+    once its loss has been accepted, so that the next run of the query does not fail because of it.
 
     Args:
         offsets: the next offset of each queue.
         recorded_starts: where the batch that ends here starts, for new queues and for queues in which the
             batch does not start at the previous batch's end. ``start`` in JSON.
         initial: whether it is the query's initial offset instead of the end of a batch.
+        gone: the queues of ``offsets`` that do not exist any more: those that were read to their end, and
+            those whose unread messages were lost with ``failOnDataLoss`` false.
     """
 
     offsets: Offsets
     recorded_starts: Offsets = attrs.field(factory=dict)
     initial: bool = False
+    gone: frozenset[MessageQueue] = frozenset()
 
     def start_of_batch(self, previous: StreamOffset) -> dict[MessageQueue, int]:
         """Return where the batch that ends here starts. ``previous`` is its start according to Spark."""
@@ -50,6 +57,8 @@ class StreamOffset:
         tree: dict[str, Any] = {"version": OFFSET_VERSION, "offsets": nest_offsets(self.offsets)}
         if self.recorded_starts:
             tree["start"] = nest_offsets(self.recorded_starts)
+        if self.gone:
+            tree["gone"] = nest_offsets({queue: self.offsets[queue] for queue in self.gone})
         if self.initial:
             tree["initial"] = True
         return tree
@@ -70,8 +79,10 @@ class StreamOffset:
                 "install that one"
             )
         try:
-            offsets, start = tree["offsets"], tree.get("start", {})
-            return cls(unnest_offsets(offsets), unnest_offsets(start), tree.get("initial", False) is True)
+            offsets = unnest_offsets(tree["offsets"])
+            start, gone = unnest_offsets(tree.get("start", {})), unnest_offsets(tree.get("gone", {}))
+            is_initial = tree.get("initial", False) is True
+            return cls(offsets, start, is_initial, frozenset(gone).intersection(offsets))
         except (KeyError, ValueError, TypeError, AttributeError):
             raise StoreError(
                 f"cannot continue from the checkpoint: the offset {str(tree)[:200]!r} is damaged. Restore "

@@ -193,12 +193,12 @@ class StreamPlanner:
     def stop_at_current_ends(self) -> None:
         """Read only up to the queues' current ends, for Trigger.AvailableNow."""
         self._stop_offsets = {queue: end for queue, (_, end) in self._discovery.current_ranges().items()}
-        self._missing_queues.patience = 0.0  # the run would end before a broker is back
+        self._missing_queues.can_wait = False  # the run would end before a broker is back
 
     def next_offset(self, start: StreamOffset | None, limits: BatchLimits) -> StreamOffset:
-        """Plan the next batch and return its end, or ``start`` itself if no offset changes.
+        """Plan the next batch and return its end, or ``start`` itself if nothing changes.
 
-        The first batch may be empty. It stores the initial offset in the checkpoint.
+        A batch may be empty, see :func:`next_stream_offset`.
 
         Args:
             start: where the batch starts. None from Spark 4.1: then it starts at ``planned_end``, or at the
@@ -212,10 +212,10 @@ class StreamPlanner:
         self._ranges = ranges = self._discovery.current_ranges(start.offsets)
         if not start.initial:
             self.commit(start.offsets)  # Spark does not call ``commit`` for a run's last batch
-        losses = self._missing_queues.losses(start.offsets, ranges)
+        losses, gone = self._missing_queues.check(start, ranges)
         backlog = self._up_to_stop(stream_backlog(start.offsets, ranges, initial=start.initial))
         report_losses([*losses, *backlog.losses], fail=self._options.fail_on_data_loss)
-        end = self._end_of_batch(start, backlog, limits)
+        end = self._end_of_batch(start, backlog, limits, gone)
         self.planned_end = end
         left = backlog.after(end.offsets)
         self.latest_offset = latest_offset_report(left, oldest_unread(self._client, left))
@@ -240,15 +240,17 @@ class StreamPlanner:
                 "maxBytesPerTrigger" if limits.max_offsets is None else "maxOffsetsPerTrigger",
             )
 
-    def _end_of_batch(self, start: StreamOffset, backlog: Backlog, limits: BatchLimits) -> StreamOffset:
+    def _end_of_batch(
+        self, start: StreamOffset, backlog: Backlog, limits: BatchLimits, gone: frozenset[MessageQueue]
+    ) -> StreamOffset:
         # The minimum does not apply to Trigger.AvailableNow, whose last batch would never start.
         if self._stop_offsets is None and not self._timer.may_start(sum(backlog.lags().values()), limits):
             nothing = attrs.evolve(backlog, ends=backlog.starts)
-            return next_stream_offset(start, nothing, None)
+            return next_stream_offset(start, nothing, None, gone)
         max_offsets = limits.max_offsets
         if limits.max_bytes is not None:
             max_offsets = self._size_limit.max_offsets(backlog, limits.max_bytes, max_offsets)
-        return next_stream_offset(start, backlog, max_offsets)
+        return next_stream_offset(start, backlog, max_offsets, gone)
 
     def _up_to_stop(self, backlog: Backlog) -> Backlog:
         stop = self._stop_offsets
