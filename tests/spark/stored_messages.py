@@ -10,6 +10,7 @@ from rocketmq_py.consumer.read.offset_ranges import OffsetRange, PullResult
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.properties import encode_properties
 from rocketmq_py.protocol.stored_message import decode_messages, encode_message
+from rocketmq_py.spark.record_batches import EARLIEST_TIME_MS, LATEST_TIME_MS
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 V4 = bytes((10, 0, 0, 2)) + (10911).to_bytes(4, "big")
@@ -51,7 +52,7 @@ def pull_result_of(
 
 
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return a batch's rows, with times in microseconds: Python's datetime ends in the year 9999."""
+    """Return a batch's rows, with times in microseconds."""
     columns = {
         name: (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
@@ -87,5 +88,4 @@ def row_of(message: ReceivedMessage, queue: MessageQueue) -> dict[str, Any]:
 
 
 def _microseconds(milliseconds: int) -> int | None:
-    microseconds = milliseconds * 1000
-    return microseconds if -(2**63) < microseconds < 2**63 else None
+    return milliseconds * 1000 if EARLIEST_TIME_MS <= milliseconds <= LATEST_TIME_MS else None

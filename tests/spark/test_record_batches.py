@@ -6,6 +6,7 @@ import json
 import sys
 import zlib
 from collections.abc import Callable, Sequence
+from datetime import timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,12 @@ from rocketmq_py.protocol.stored_message import (
 )
 from rocketmq_py.spark.arrow_schema import SOURCE_ARROW_SCHEMA, SOURCE_COLUMNS
 from rocketmq_py.spark.pull_results import split_result
-from rocketmq_py.spark.record_batches import record_batch, record_batch_if_plain
+from rocketmq_py.spark.record_batches import (
+    EARLIEST_TIME_MS,
+    LATEST_TIME_MS,
+    record_batch,
+    record_batch_if_plain,
+)
 from tests.protocol import java_messages as java
 from tests.protocol.strategies import int32, int64, text
 from tests.spark.stored_messages import (
@@ -346,16 +352,22 @@ def test_many_different_property_names() -> None:
     assert rows_of(batch_of([result])) == expected_rows(result)
 
 
-def test_times_out_of_range_are_null() -> None:
-    maximum = (2**63 - 1) // 1000
-    latest, too_late, too_early = rows(
-        stored(0, born_time_ms=maximum),
-        stored(1, born_time_ms=maximum + 1),
-        stored(2, store_time_ms=-(2**63)),
+def test_times_that_python_cannot_represent_are_null() -> None:
+    microseconds = 1_700_000_000_000_000  # the sender mistook the unit: the year 55840
+    batch = batch_of(
+        [
+            pull_result_of(
+                stored(0, born_time_ms=LATEST_TIME_MS, store_time_ms=EARLIEST_TIME_MS),
+                stored(1, born_time_ms=LATEST_TIME_MS + 1, store_time_ms=EARLIEST_TIME_MS - 1),
+                stored(2, born_time_ms=microseconds, store_time_ms=-(2**63)),
+            )
+        ]
     )
-    assert latest["bornTimestamp"] == maximum * 1000
-    assert too_late["bornTimestamp"] is None
-    assert too_early["storeTimestamp"] is None
+    for name in ("bornTimestamp", "storeTimestamp"):
+        first, *others = batch.column(name).to_pylist()
+        assert first.astimezone(timezone(timedelta(hours=14))) == first
+        assert first.astimezone(timezone(timedelta(hours=-12))) == first
+        assert others == [None, None]
 
 
 @pytest.mark.parametrize(

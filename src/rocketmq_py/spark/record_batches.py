@@ -48,7 +48,8 @@ _BORN_HOST = 48
 _PADDING = bytes(4)
 """Bytes after the last message, for PropertyColumns and find_messages."""
 _V4_HOST_SIZE, _V6_HOST_SIZE = 8, 20
-_MAX_TIME_MS = (2**63 - 1) // 1000
+EARLIEST_TIME_MS, LATEST_TIME_MS = -62_135_510_400_000, 253_402_214_400_000
+"""2 January 1 and 31 December 9999: times that Python's datetime can represent in all time zones."""
 
 
 def record_batch(
@@ -289,8 +290,8 @@ def _queue_column(name: str, queues: Sequence[MessageQueue], result_numbers: Ind
 
 
 def _timestamps(milliseconds: NDArray[Any]) -> pa.TimestampArray:
-    """Return epoch milliseconds as timestamps, null if outside of the range of microseconds."""
-    is_out_of_range = (milliseconds > _MAX_TIME_MS) | (milliseconds < -_MAX_TIME_MS)
+    """Return epoch milliseconds as timestamps, null if ``collect`` could not return them."""
+    is_out_of_range = (milliseconds < EARLIEST_TIME_MS) | (milliseconds > LATEST_TIME_MS)
     return pa.array(milliseconds * 1000, mask=is_out_of_range).cast(TIMESTAMP)
 
 

@@ -48,7 +48,7 @@ _SOURCE_DDL: Mapping[str, str] = {
 - ``body``: the payload, decompressed.
 - ``properties``: all properties, of the sender and of RocketMQ, in their stored order.
 - ``bornTimestamp``, ``storeTimestamp``: when it was sent, by the sender's clock, and stored, by the broker's,
-  in milliseconds. Null for a time outside of Spark's range.
+  in milliseconds. Null for a time outside of the years 1 to 9999, which Python cannot represent.
 - ``tags``: the tag, null without one. ``keys``: the business keys, an empty array without one.
 - ``messageId``: the sender's message id (UNIQ_KEY), or else the broker's.
 
