@@ -118,6 +118,15 @@ def test_lag_that_is_not_reported_is_unknown(latest: Offset | None) -> None:
     assert [(lag.lag, lag.lag_seconds) for lag in listener.queues] == [(None, None)] * 2
 
 
+def test_lag_of_a_queue_whose_broker_is_away_is_unknown() -> None:
+    listener = LagListener()
+    latest = {"version": 1, "offsets": {"orders": {"broker-a": {"0": 7}}}, "lag": {"orders": 0}}
+    listener.onQueryProgress(event(offset(2, 9), offset(7, 9), latest))
+    assert [(lag.queue, lag.lag, lag.lag_seconds) for lag in listener.queues] == [
+        (Q0, 0, 0.0), (Q1, None, None),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "end", [None, {"orders": {"0": 5}}, {"version": 1}], ids=["none", "Kafka", "damaged"]
 )

@@ -35,8 +35,9 @@ class StreamLag:
         query: the query's name, or its id if it has none.
         queue: the queue.
         next_offset: the offset after the latest batch.
-        lag: the number of messages that were left for later batches when that batch was planned. None if
-            Spark did not report it: before Spark 4.2, and in a batch that runs again after a restart.
+        lag: the number of messages that were left for later batches when that batch was planned. None if the
+            queue's broker was away, or if Spark did not report it: before Spark 4.2, and in a batch that
+            runs again after a restart.
         oldest_unread_ms: store time of the first of them, epoch milliseconds. None without lag, or if the
             broker did not answer.
         messages_per_second: messages of the latest batch, by its duration.
@@ -184,7 +185,7 @@ def _batch_of(source: SourceProgress, query: str, seconds: float) -> Iterator[tu
         return
     start_tree = _tree(source.startOffset)
     start = end.start_of_batch(StreamOffset.from_json(start_tree) if start_tree else StreamOffset({}))
-    latest = unnest_offsets(latest_tree["offsets"]) if "lag" in latest_tree else None
+    latest = unnest_offsets(latest_tree["offsets"]) if "lag" in latest_tree else {}
     oldest = unnest_offsets(latest_tree.get("oldestUnread", {}))
     for queue, offset in end.offsets.items():
         count = offset - start.get(queue, offset)
@@ -192,7 +193,7 @@ def _batch_of(source: SourceProgress, query: str, seconds: float) -> Iterator[tu
             query=query,
             queue=queue,
             next_offset=offset,
-            lag=None if latest is None else max(latest.get(queue, offset) - offset, 0),
+            lag=max(latest[queue] - offset, 0) if queue in latest else None,
             oldest_unread_ms=oldest.get(queue),
             messages_per_second=count / seconds if seconds else 0.0,
         )
