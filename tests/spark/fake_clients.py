@@ -32,6 +32,7 @@ class FakeOffsetClient:
     Attributes:
         ranges: the minimum and maximum offset of each queue.
         expired: queues in which no message exists any more.
+        without_master: names of brokers whose replica answers.
         times: by timestamp, the offset of each queue.
         failures: errors that the next calls raise.
         commits: the calls of ``commit``.
@@ -46,6 +47,7 @@ class FakeOffsetClient:
     def __init__(self, ranges: Mapping[MessageQueue, tuple[int, int]]) -> None:
         self.ranges = dict(ranges)
         self.expired: set[MessageQueue] = set()
+        self.without_master: set[str] = set()
         self.times: dict[int, dict[MessageQueue, int]] = {}
         self.failures: list[RocketMQError] = []
         self.commits: list[tuple[str, dict[MessageQueue, int]]] = []

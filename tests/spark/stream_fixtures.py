@@ -51,7 +51,12 @@ def start(client: FakeOffsetClient, clock: Clock) -> Start:
     """Return a function that creates a source, as a start or restart of the query does."""
 
     def run(**options: str) -> StreamSource:
-        return StreamSource(stream_options(**options), lambda _: client, clock)
+        return StreamSource(
+            stream_options(**options),
+            lambda _: client,
+            clock,
+            has_master=lambda _, broker: broker not in client.without_master,
+        )
 
     return run
 

@@ -11,7 +11,7 @@ import pytest
 from rocketmq_py.blocking import Client
 from rocketmq_py.message import Message
 from rocketmq_py.spark import connections
-from rocketmq_py.spark.connections import ProcessCache, client_for, producer_for
+from rocketmq_py.spark.connections import ProcessCache, client_for, has_master, producer_for
 from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.sink_options import SinkOptions
 
@@ -49,6 +49,12 @@ def test_closed_clients_and_producers_are_replaced(connection: ConnectionOptions
     assert not producer.is_open
     assert client_for(connection) is not client
     assert producer_for(options).send(Message(topic, b"x")).queue.topic == topic
+
+
+def test_master_is_known_from_the_route_of_a_topic(connection: ConnectionOptions, topic: str) -> None:
+    producer_for(SinkOptions(connection=connection)).send(Message(topic, b"x"))
+    assert has_master(connection, "broker-a")
+    assert not has_master(connection, "broker-b")
 
 
 def test_forked_child_opens_its_own_producer(connection: ConnectionOptions, topic: str) -> None:

@@ -365,15 +365,37 @@ def test_removed_broker_that_was_read_to_its_end_is_not_lost_after_a_restart(
     end = source.latestOffset(source.initialOffset(), ALL)
     del client.ranges[OTHER_BROKER]
     assert source.latestOffset(end, ALL) == end  # it may come back
-    clock.now = 300.0
+    clock.time = 300.0
     end = source.latestOffset(end, ALL)
     assert offsets_of(end)[OTHER_BROKER] == 5
     assert source.latestOffset(end, ALL) == end
     source = start()
-    clock.now = 900.0
+    clock.time = 900.0
     assert source.latestOffset(end, ALL) == end
-    clock.now = 1200.0
+    clock.time = 1200.0
     assert source.latestOffset(end, ALL) == end
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_replica_that_lags_behind_is_no_loss(
+    start: Start, client: FakeOffsetClient, caplog: pytest.LogCaptureFixture, fail: str
+) -> None:
+    source = start(startingOffsets="earliest", failOnDataLoss=fail)
+    end = source.latestOffset(source.initialOffset(), ALL)
+    client.without_master = {"broker-a"}
+    client.ranges |= {Q0: (0, 8), Q1: (35, 40)}
+    for _ in range(2):
+        assert offsets_of(source.latestOffset(end, ALL)) == {Q0: 10, Q1: 40}
+    assert planned(source, end, source.latestOffset(end, ALL)) == [(1, 30, 40)]  # the task asks the master
+    assert [record.getMessage() for record in caplog.records] == [
+        f"replica differs topic=orders broker=broker-a queue={number}: its master is away, and the replica "
+        f"has offsets {first} to {last}; the stream is at {at}"
+        for number, first, last, at in [(0, 0, 7, 10), (1, 35, 39, 30)]
+    ]
+    client.without_master = set()
+    if fail == "true":
+        with pytest.raises(DataLossError, match="offsets 8 to 9 of queue 0"):
+            source.latestOffset(end, ALL)
 
 
 def test_topics_must_exist_when_a_query_starts(client: FakeOffsetClient) -> None:

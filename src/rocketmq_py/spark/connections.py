@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import attrs
 
 from rocketmq_py.blocking import Client, Producer
+from rocketmq_py.client import core_of
 from rocketmq_py.producer.settings import USUAL_LINGER
 from rocketmq_py.spark.batch_sender import BatchSender
 from rocketmq_py.spark.options import ConnectionOptions
@@ -136,6 +137,11 @@ def client_for(connection: ConnectionOptions) -> Client:
         ConfigurationError: the options are unusable, for example a certificate file that does not exist.
     """
     return _clients.get(connection)
+
+
+def has_master(connection: ConnectionOptions, broker_name: str) -> bool:
+    """Return whether this process's client knows a master of a broker. Without one, a replica answers."""
+    return core_of(client_for(connection)._target).routes.master_address_nowait(broker_name) is not None
 
 
 def producer_for(options: SinkOptions) -> Producer:

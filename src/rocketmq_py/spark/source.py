@@ -18,10 +18,10 @@ from rocketmq_py.environment import MonotonicClock
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.protocol.subscription import ALL
 from rocketmq_py.spark.batch_plan import Backlog, RangesPartition, batch_backlog, plan_partitions
-from rocketmq_py.spark.connections import client_for
+from rocketmq_py.spark.connections import client_for, has_master
 from rocketmq_py.spark.discovery import OffsetClient, QueueDiscovery, check_positions_exist, report_losses
 from rocketmq_py.spark.offsets import Offsets, StreamOffset
-from rocketmq_py.spark.options import Role
+from rocketmq_py.spark.options import ConnectionOptions, Role
 from rocketmq_py.spark.pushed_filters import PushedFilters, is_pushdown_worker, push_all
 from rocketmq_py.spark.schema import check_source_schema
 from rocketmq_py.spark.sink_options import SINK_OPTIONS
@@ -158,8 +158,9 @@ class StreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvail
 
     Args:
         options: what to read.
-        open_client: opens the client for planning and commits. Replaced in tests.
+        open_client: opens the client for planning and commits. Replaced in tests, as are the others.
         clock: measures the time, and waits while the cluster does not answer.
+        has_master: returns whether a master of a broker is known.
     """
 
     def __init__(
@@ -167,10 +168,13 @@ class StreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvail
         options: SourceOptions,
         open_client: Callable[[SourceOptions], OffsetClient] = open_offset_client,
         clock: MonotonicClock | None = None,
+        *,
+        has_master: Callable[[ConnectionOptions, str], bool] = has_master,
     ) -> None:
         self._options = options
         self._open_client = open_client
         self._clock = clock or MonotonicClock()
+        self._has_master = has_master
         self._lazy_planner: StreamPlanner | None = None
 
     def _pickled_attributes(self) -> dict[str, Any]:
@@ -181,7 +185,8 @@ class StreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvail
         """The planner, created on first use: copies in workers have none."""
         if self._lazy_planner is None:
             client = self._open_client(self._options)
-            self._lazy_planner = StreamPlanner(self._options, client, self._clock)
+            knows_master = partial(self._has_master, self._options.connection)
+            self._lazy_planner = StreamPlanner(self._options, client, self._clock, knows_master)
         return self._lazy_planner
 
     @hides_tracebacks

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -158,13 +158,20 @@ class StreamPlanner:
         options: what to read.
         client: asks the name servers and brokers.
         clock: measures the time, and waits while the cluster does not answer.
+        has_master: returns whether a master of a broker is known. Without one, a replica answers.
 
     Attributes:
         planned_end: the end of the batch that was planned last, or None.
         latest_offset: the report of that batch for the query's progress, or None.
     """
 
-    def __init__(self, options: SourceOptions, client: OffsetClient, clock: MonotonicClock) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        client: OffsetClient,
+        clock: MonotonicClock,
+        has_master: Callable[[str], bool],
+    ) -> None:
         self._options = options
         self._client = client
         self._clock = clock
@@ -175,6 +182,9 @@ class StreamPlanner:
         self._initial: StreamOffset | None = None
         self._stop_offsets: Offsets | None = None
         self._ranges: QueueRanges = {}
+        self._has_master = has_master
+        self._differing: set[MessageQueue] = set()
+        """Queues whose replica, according to the log, does not have the stream's position."""
         self._progress = GroupProgress(client, options.consumer_group)
         self._has_warned = False
         self.planned_end: StreamOffset | None = None
@@ -209,7 +219,7 @@ class StreamPlanner:
         if start is None:
             self._warn_of_old_spark(limits)
         start = start or self.planned_end or self.initial_offset()
-        self._ranges = ranges = self._discovery.current_ranges(start.offsets)
+        self._ranges = ranges = self._current_ranges(start.offsets)
         if not start.initial:
             self.commit(start.offsets)  # Spark does not call ``commit`` for a run's last batch
         losses, gone = self._missing_queues.check(start, ranges)
@@ -230,6 +240,30 @@ class StreamPlanner:
         topic or broker is gone fails, and with it the commits of the others.
         """
         self._progress.commit({queue: offset for queue, offset in offsets.items() if queue in self._ranges})
+
+    def _current_ranges(self, offsets: Offsets) -> QueueRanges:
+        """Return the queues' ranges, extended to the stream's position where a replica answered.
+
+        A replica may lag behind, and may have other expired messages than its master. A loss counts only if
+        the master confirms it.
+        """
+        ranges = dict(self._discovery.current_ranges(offsets))
+        differing = {
+            queue
+            for queue, (first, end) in ranges.items()
+            if not first <= offsets.get(queue, first) <= end and not self._has_master(queue.broker_name)
+        }
+        for queue in sorted(differing):
+            first, end = ranges[queue]
+            if queue not in self._differing:
+                logger.warning(
+                    "replica differs topic=%s broker=%s queue=%d: its master is away, and the replica has "
+                    "offsets %d to %d; the stream is at %d",
+                    queue.topic, queue.broker_name, queue.queue_id, first, end - 1, offsets[queue],
+                )  # fmt: skip
+            ranges[queue] = min(first, offsets[queue]), max(end, offsets[queue])
+        self._differing = differing
+        return ranges
 
     def _warn_of_old_spark(self, limits: BatchLimits) -> None:
         if not self._has_warned and (limits.max_offsets, limits.max_bytes) != (None, None):
