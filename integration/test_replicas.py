@@ -27,6 +27,11 @@ from rocketmq_py.protocol.headers import (
     QueryConsumerOffsetRequest,
 )
 from rocketmq_py.remoting.pending_requests import PendingRequest
+from rocketmq_py.spark import connections
+from rocketmq_py.spark.offsets import StreamOffset
+from rocketmq_py.spark.options import Role
+from rocketmq_py.spark.source import OffsetJson, StreamSource
+from rocketmq_py.spark.source_options import SourceOptions
 from tests.behaviours.conftest import create_topic
 
 PATIENCE = 120
@@ -232,3 +237,40 @@ async def test_a_replica_stands_in_for_a_master_that_is_killed(
             await topic.send(100)
             await handle.until(COUNT + 100)
     assert len(handle.bodies) == COUNT + 100, "each once"
+
+
+async def test_replica_that_lags_behind_a_killed_master_is_no_loss_for_a_stream_of_spark(
+    cluster: Cluster, unique: str, restart_thread: ThreadPoolExecutor
+) -> None:
+    options = {"nameServer": cluster.name_servers, "topic": unique, "startingOffsets": "earliest"}
+    options["routeRefreshInterval"] = "500ms"
+    source = StreamSource(SourceOptions.parse(options, Role.STREAM_SOURCE))
+    async with topic_on(cluster, unique) as topic:
+
+        async def latest_offset(start: OffsetJson) -> OffsetJson:
+            return await trio.to_thread.run_sync(source.latestOffset, start)
+
+        await topic.send(100)
+        await topic.until_replicated()
+        await trio.to_thread.run_sync(cluster.kill, replica_of(BROKER))
+        await topic.send(100)
+        end = await latest_offset(await trio.to_thread.run_sync(source.initialOffset))
+        assert sum(StreamOffset.from_json(end).offsets.values()) == 200
+        await trio.to_thread.run_sync(cluster.kill, BROKER)
+        await trio.to_thread.run_sync(restart_thread.submit(cluster.restart, replica_of(BROKER)).result)
+
+        async def replica_is_alone() -> bool:
+            await core_of(topic.client).routes.refresh(unique)
+            return set(core_of(topic.client).routes.brokers()[BROKER].values()) == {topic.replica}
+
+        await until(replica_is_alone)
+        assert await latest_offset(end) == end
+        assert sum(await topic.ends(topic.replica)) == 100
+        await trio.to_thread.run_sync(restart_thread.submit(cluster.restart, BROKER).result)
+        await topic.send(50)
+
+        async def has_more() -> bool:
+            return sum(StreamOffset.from_json(await latest_offset(end)).offsets.values()) == 250
+
+        await until(has_more)
+    await trio.to_thread.run_sync(connections.close_all)
