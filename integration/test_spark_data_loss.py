@@ -188,6 +188,8 @@ def test_queue_becomes_unreadable_between_two_runs(
     assert reads.failure() == loss + ADVICE
     assert reads.run(**LOG_ONLY) == [7, 8]
     session.wait_for_warnings(unique, loss + CONTINUES)
+    operator.send(first, [9])
+    assert reads.run() == [9]  # the loss was accepted
     operator.create(unique, [A], queues=2)
     assert reads.run() == [5, 6]  # the stream kept its offset
 
