@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -209,6 +210,24 @@ def test_requeued_message_is_redelivered(connection: Connection, unique: str) ->
     receiver.wait_for(2)
     assert [message.delivery_info["redelivered"] for message in receiver.messages] == [False, True]
     assert receiver.drain() == ["again", "again"]
+
+
+def test_an_acknowledgement_after_the_visibility_timeout_is_logged(
+    address: str, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker that prefetches more than it can run in time would run tasks again without a trace."""
+    with connect(address, visibility_timeout=2.0) as connection:
+        publish(connection, job_queue(unique), "task", headers={"id": "task-1"})
+        receiver = Receiver(connection, job_queue(unique), act=keep)
+        receiver.wait_for(2)
+        receiver.messages[1].ack()
+        assert "visibility timeout" not in caplog.text
+        receiver.messages[0].ack()
+    assert re.search(
+        rf"acknowledged \d+\.\d s after the visibility timeout: message=\w+ topic={unique} key=task-1: "
+        "it is delivered again",
+        caplog.text,
+    )
 
 
 def test_a_rejected_message_is_dropped(connection: Connection, unique: str) -> None:

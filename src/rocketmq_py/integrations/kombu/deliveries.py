@@ -21,10 +21,13 @@ from kombu.utils.json import loads
 from rocketmq_py.consumer import ConsumeLater
 from rocketmq_py.consumer.group.handler_results import DEAD_LETTER
 from rocketmq_py.integrations.kombu.cluster import Cluster
+from rocketmq_py.library_logger import LibraryLogger
 from rocketmq_py.message import ReceivedMessage
 
 MAX_RECEIVED: Final = 32
 """Messages that a broker 5.x gives at once."""
+
+logger: Final = LibraryLogger("rocketmq_py.integrations.kombu")
 
 
 def _nothing() -> None:
@@ -72,16 +75,31 @@ def read_payload(message: ReceivedMessage) -> dict[str, Any]:
 
 def delivery_of(
     message: ReceivedMessage,
+    expires: float,
     acknowledge: Callable[[], object],
     requeue: Callable[[], object],
     reject: Callable[[], object],
 ) -> Delivery:
-    """Return a delivery. Its payload is empty if the message is not one of kombu."""
+    """Return a delivery. Its payload is empty if the message is not one of kombu.
+
+    A warning is logged if it is acknowledged after ``expires``, a time of the monotonic clock.
+    """
     try:
         payload = read_payload(message)
     except ValueError:
         payload = {}
-    return Delivery(payload, acknowledge, requeue, reject)
+    return Delivery(payload, partial(_acknowledge, message, expires, acknowledge), requeue, reject)
+
+
+def _acknowledge(message: ReceivedMessage, expires: float, acknowledge: Callable[[], object]) -> None:
+    late = time.monotonic() - expires
+    if late > 0:  # brokers do not tell
+        logger.warning(
+            "acknowledged %.1f s after the visibility timeout: message=%s topic=%s key=%s: it is delivered "
+            "again. Raise visibility_timeout, or prefetch less",
+            late, message.message_id, message.topic, " ".join(message.keys),
+        )  # fmt: skip
+    acknowledge()
 
 
 class Consumer(Protocol):
@@ -118,11 +136,13 @@ class PoppingConsumer:
         messages = consumer.receive(
             max_messages=max_messages, invisible=self._options.visibility_timeout, wait=wait
         )
+        expires = time.monotonic() + self._options.visibility_timeout
         return [
             (
                 message,
                 delivery_of(
                     message,
+                    expires,
                     partial(consumer.ack, message),
                     partial(consumer.change_invisible, message, 0.0),
                     partial(consumer._call, consumer._target._reject, message),
@@ -238,6 +258,7 @@ class PushedConsumer:
                 pushed.message,
                 delivery_of(
                     pushed.message,
+                    pushed.expires,
                     partial(self._settle, pushed, None),
                     partial(self._settle, pushed, RETRY_SOON),
                     partial(self._settle, pushed, ConsumeLater(DEAD_LETTER)),
