@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import ModuleType
 from typing import Any, cast
 
 import pytest
@@ -23,6 +24,7 @@ from rocketmq_py import (
     PushConsumer,
     ReceivedMessage,
     TransactionProducer,
+    aio,
     blocking,
 )
 from rocketmq_py.client import core_of
@@ -335,11 +337,21 @@ def test_a_program_that_does_not_end_times_out() -> None:
         simulate(wait, seed=4, timeout=60)
 
 
-def test_clients_of_the_threads_api_are_refused() -> None:
+@pytest.mark.parametrize("api", [aio, blocking])
+def test_clients_of_other_apis_are_refused(api: ModuleType) -> None:
     async def program(world: World) -> None:
-        blocking.Producer(world.name_server_address, group="p")
+        api.Producer(world.name_server_address, group="p")
 
     with pytest.raises(
-        RuntimeError, match=r"blocking runs in a thread of its own, .* use the classes of rocketmq_py"
+        RuntimeError,
+        match=r"aio and rocketmq_py\.blocking run in a thread .* use the classes of rocketmq_py",
     ):
         simulate(program, seed=1)
+
+
+def test_a_program_that_is_not_an_async_function_is_refused() -> None:
+    def program(world: World) -> None:
+        pass
+
+    with pytest.raises(ConfigurationError, match=r"program is .*; it must be an async function"):
+        simulate(program, seed=1)  # type: ignore[arg-type]

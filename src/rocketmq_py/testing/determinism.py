@@ -118,8 +118,8 @@ class _SchedulingRandom:
 
 def _refuse_thread() -> NoReturn:
     raise RuntimeError(
-        "rocketmq_py.blocking runs in a thread of its own, which a simulation does not reach: "
-        "simulated programs use the classes of rocketmq_py"
+        "rocketmq_py.aio and rocketmq_py.blocking run in a thread of their own, which a simulation does not "
+        "reach: simulated programs use the classes of rocketmq_py"
     )
 
 

@@ -95,7 +95,10 @@ class World(Cluster):
         """Start all servers, and run a program. Raises TooSlowError after ``timeout`` virtual seconds."""
         await self._start()
         with trio.move_on_after(timeout):
-            return await program(self)
+            running = program(self)
+            if not isinstance(running, Awaitable):
+                raise ConfigurationError(f"the program is {program!r}; it must be an async function")
+            return await running
         raise trio.TooSlowError(f"the program did not end within {timeout:g} s of virtual time")
 
     def _connection_count(self) -> int:
@@ -207,9 +210,9 @@ def simulate(
         The outcome, with the return value of the program.
 
     Raises:
-        ConfigurationError: an argument is out of its range, or a setting is unknown (the error suggests the
-            nearest name) or out of its range.
-        RuntimeError: trio runs in this thread already.
+        ConfigurationError: an argument is out of its range, the program is not an async function, or a
+            setting is unknown (the error suggests the nearest name) or out of its range.
+        RuntimeError: trio runs in this thread already, or the program uses the asyncio or threads API.
         trio.TooSlowError: the program has not ended within ``timeout``.
         BaseException: an error of the program, with a note that contains the seed.
     """
