@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rocketmq_py.testing import RealCluster, TestBroker, TestCluster
 
 MARKER = "rocketmq_embedded"
+FIXTURES = ("rocketmq_broker", "rocketmq_cluster", "rocketmq_broker_factory", "rocketmq_cluster_factory")
 _Cluster = TypeVar("_Cluster")
 
 
@@ -34,7 +35,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests that need an embedded broker if ``--rocketmq-namesrv`` names a real cluster."""
+    """Skip tests that need an embedded broker if ``--rocketmq-namesrv`` names a real cluster.
+
+    Fail tests with the ``autojump_clock`` of pytest-trio: all of their requests would time out at once.
+    """
+    names = getattr(item, "fixturenames", ())
+    threaded = [name for name in FIXTURES if name in names]
+    if threaded and "autojump_clock" in names:
+        pytest.fail(
+            f"autojump_clock does not wait for the thread of {threaded[0]}: run an EmbeddedBroker in the "
+            "test, or use rocketmq_py.testing.simulate",
+            pytrace=False,
+        )
     if item.config.getoption("--rocketmq-namesrv") and item.get_closest_marker(MARKER):
         pytest.skip("needs an embedded broker, and --rocketmq-namesrv names a real cluster")
 

@@ -228,6 +228,39 @@ def test_with_anyio_on_asyncio_and_trio(pytester: pytest.Pytester) -> None:
     run(pytester).assert_outcomes(passed=2)
 
 
+def test_a_clock_that_does_not_wait_for_the_brokers_is_refused(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        import trio
+        import trio.testing
+        from rocketmq_py import Message, Producer
+        from rocketmq_py.broker import EmbeddedBroker
+
+        @pytest.fixture
+        def program(rocketmq_broker):
+            return rocketmq_broker.name_server_address
+
+        @pytest.mark.trio
+        async def test_brokers_in_a_thread(program, autojump_clock):
+            async with Producer(program, group="p") as producer:
+                await producer.send(Message("T", b"x"))
+
+        @pytest.mark.trio
+        async def test_a_broker_in_the_test(autojump_clock):
+            async with EmbeddedBroker() as broker:
+                async with Producer(broker.name_server_address, group="p") as producer:
+                    await producer.send(Message("T", b"x"))
+                await trio.sleep(3600)
+        """
+    )
+    result = run(pytester)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(
+        ["*autojump_clock does not wait for the thread of rocketmq_broker: *EmbeddedBroker*simulate*"]
+    )
+
+
 def test_the_plugin_loads_nothing_until_it_is_used(pytester: pytest.Pytester) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert list(project["entry-points"]["pytest11"].values()) == ["rocketmq_py.pytest_plugin"]
