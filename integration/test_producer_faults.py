@@ -150,9 +150,9 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> Learning:
         learning.note("reached", broker_name)
         reached(faults, broker_name)
 
-    def noted_sending_failed(send: Send, error: RocketMQError) -> float | None:
+    def noted_sending_failed(send: Send, error: RocketMQError, *, is_paused: bool) -> float | None:
         learning.failures[send.request.messages[0].body].append((error, error.delivery))
-        return sending_failed(send, error)
+        return sending_failed(send, error, is_paused=is_paused)
 
     monkeypatch.setattr(FaultAwareRoundRobin, "choose", noted_choose)
     monkeypatch.setattr(Send, "back_off", noted_sending_failed)

@@ -50,6 +50,7 @@ def use_environment(
         _current.reset(token)
 
 
+@attrs.define
 class MonotonicClock:
     """The clock of code that blocks its thread. Tests replace it."""
 

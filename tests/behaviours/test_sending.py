@@ -166,8 +166,9 @@ async def test_a_queue_that_does_not_exist_is_refused(client: Client, topic: str
         with pytest.raises(RocketMQError) as caught:
             await producer.send(Message(topic, b"x"), queue=MessageQueue(topic, broker_name, 99))
         assert caught.value.delivery is Delivery.REFUSED
+        unknown = MessageQueue(topic, "no-such-broker", 0)
         with pytest.raises(NoQueueError, match="no-such-broker"):
-            await producer.send(Message(topic, b"x"), queue=MessageQueue(topic, "no-such-broker", 0), timeout=1)
+            await producer.send(Message(topic, b"x"), queue=unknown, timeout=1)
 
 
 async def test_properties_that_are_too_long_are_rejected_by_the_client(client: Client, topic: str) -> None:

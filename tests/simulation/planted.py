@@ -69,9 +69,9 @@ def retry_ignores_queue() -> AbstractContextManager[Any]:
     """A retry of a message sent to a fixed queue uses any queue."""
     back_off = Send.back_off
 
-    def forget(send: Send, error: RocketMQError) -> float | None:
+    def forget(send: Send, error: RocketMQError, *, is_paused: bool) -> float | None:
         send.fixed_queue = None
-        return back_off(send, error)
+        return back_off(send, error, is_paused=is_paused)
 
     return mock.patch.object(Send, "back_off", forget)
 
