@@ -52,7 +52,10 @@ def use_environment(
 
 @attrs.define
 class MonotonicClock:
-    """The clock of code that blocks its thread. Tests replace it."""
+    """The clock of code that blocks its thread. Tests replace it.
+
+    All are equal, so that copies of an object with a clock are equal.
+    """
 
     def now(self) -> float:
         """Return the monotonic time in seconds."""

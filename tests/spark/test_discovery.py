@@ -217,6 +217,21 @@ def test_queue_that_was_read_to_its_end_is_gone_without_a_loss(
     assert missing_queues.check(start, {A0: (0, 9)}) == ([], frozenset({A1, B0}))
 
 
+def test_replica_that_lags_behind_hides_no_unread_messages(
+    missing_queues: MissingQueues, clock: Clock
+) -> None:
+    missing_queues.check(OFFSETS, ALL)
+    missing_queues.check(OFFSETS, {A0: (0, 9), A1: (0, 9), B0: (0, 5)}, {"broker-b"})
+    without_b = {A0: (0, 9), A1: (0, 9)}
+    missing_queues.check(OFFSETS, without_b)
+    clock.time = 60.0
+    assert missing_queues.check(OFFSETS, without_b)[0] == [LostOffsets(B0, 5, 9, AWAY)]
+    missing_queues.check(OFFSETS, {A0: (0, 9), A1: (0, 9), B0: (0, 5)})  # the master itself has lost messages
+    missing_queues.check(OFFSETS, without_b)
+    clock.time = 120.0
+    assert missing_queues.check(OFFSETS, without_b) == ([], frozenset({B0}))
+
+
 def test_loss_of_a_queue_that_was_never_seen_has_no_end(missing_queues: MissingQueues, clock: Clock) -> None:
     assert missing_queues.check(OFFSETS, {}) == ([], frozenset())
     clock.time = 60.0
@@ -225,7 +240,7 @@ def test_loss_of_a_queue_that_was_never_seen_has_no_end(missing_queues: MissingQ
     ]  # fmt: skip
 
 
-def test_no_wait_is_logged_without_patience(
+def test_no_wait_is_logged_if_the_run_cannot_wait(
     missing_queues: MissingQueues, caplog: pytest.LogCaptureFixture
 ) -> None:
     missing_queues.can_wait = False

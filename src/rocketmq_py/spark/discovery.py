@@ -6,7 +6,7 @@ Lost offsets raise an error that names them. If the query continues without them
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
@@ -229,9 +229,9 @@ class MissingQueues:
     """Decides whether queues that have disappeared from the cluster are temporarily away or gone.
 
     A name server forgets a broker that shuts down, for an upgrade too, and with it all its queues. A missing
-    queue is gone if its broker still serves the topic, or if it has been missing for too long. Then its
-    unread messages are lost. A queue whose last known messages have all been read loses none: brokers are
-    retired this way.
+    queue is gone if its broker still serves the topic, if it has been missing for too long, or if the options
+    no longer select it. Then its unread messages are lost. A queue whose last known messages have all been
+    read loses none: brokers are retired this way.
 
     Args:
         options: select topics or queues. A checkpoint may contain queues that they no longer select.
@@ -254,15 +254,18 @@ class MissingQueues:
         self._missing: dict[MessageQueue, _MissingQueue] = {}
 
     def check(
-        self, start: StreamOffset, ranges: QueueRanges
+        self, start: StreamOffset, ranges: QueueRanges, without_master: Set[str] = frozenset()
     ) -> tuple[list[LostOffsets], frozenset[MessageQueue]]:
         """Return the losses of the queues that are gone since ``start``, and all queues that are gone.
 
         Args:
             start: the stream's position.
             ranges: the queues that exist now.
+            without_master: the brokers of which only a replica answered. It may lag behind its master.
         """
-        self._last_ends |= {queue: end for queue, (_, end) in ranges.items()}
+        for queue, (_, end) in ranges.items():
+            known = self._last_ends.get(queue, 0) if queue.broker_name in without_master else 0
+            self._last_ends[queue] = max(end, known)
         for queue in ranges:
             self._missing.pop(queue, None)
         served = {(queue.topic, queue.broker_name) for queue in ranges}

@@ -204,9 +204,9 @@ class StreamSource(WorkerPicklable, DataSourceStreamReader, SupportsTriggerAvail
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: OffsetJson | None = None, limit: ReadLimit | None = None
     ) -> OffsetJson:
-        """Return where the next batch ends, or ``start`` if no offset changes.
+        """Return where the next batch ends, or ``start`` if nothing changes.
 
-        The first batch may be empty. It stores the initial offset in the checkpoint.
+        A batch may be empty, see :func:`rocketmq_py.spark.batch_plan.next_stream_offset`.
 
         Args:
             start: the end of the previous batch. Spark 4.1 does not pass it. The end of the batch that was

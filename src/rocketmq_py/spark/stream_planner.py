@@ -184,7 +184,7 @@ class StreamPlanner:
         self._ranges: QueueRanges = {}
         self._has_master = has_master
         self._differing: set[MessageQueue] = set()
-        """Queues whose replica, according to the log, does not have the stream's position."""
+        """Queues that wait for their master, as the log says. They are not planned meanwhile."""
         self._progress = GroupProgress(client, options.consumer_group)
         self._has_warned = False
         self.planned_end: StreamOffset | None = None
@@ -219,11 +219,13 @@ class StreamPlanner:
         if start is None:
             self._warn_of_old_spark(limits)
         start = start or self.planned_end or self.initial_offset()
-        self._ranges = ranges = self._current_ranges(start.offsets)
+        ranges, without_master = self._all_ranges(start.offsets)
+        self._note_differing(start.offsets, ranges, without_master)
+        losses, gone = self._missing_queues.check(start, ranges, without_master)
+        self._ranges = {queue: range_ for queue, range_ in ranges.items() if queue not in self._differing}
         if not start.initial:
             self.commit(start.offsets)  # Spark does not call ``commit`` for a run's last batch
-        losses, gone = self._missing_queues.check(start, ranges)
-        backlog = self._up_to_stop(stream_backlog(start.offsets, ranges, initial=start.initial))
+        backlog = self._up_to_stop(stream_backlog(start.offsets, self._ranges, initial=start.initial))
         report_losses([*losses, *backlog.losses], fail=self._options.fail_on_data_loss)
         end = self._end_of_batch(start, backlog, limits, gone)
         self.planned_end = end
@@ -236,34 +238,40 @@ class StreamPlanner:
     def commit(self, offsets: Offsets) -> None:
         """Commit for the consumer group that all messages before ``offsets`` are processed.
 
-        Queues that did not exist when the last batch was planned are left out: the commit of a queue whose
-        topic or broker is gone fails, and with it the commits of the others.
+        Queues that did not exist when the last batch was planned, or waited for their master, are left out:
+        the commit of a queue whose topic or broker is gone fails, and with it the commits of the others.
         """
         self._progress.commit({queue: offset for queue, offset in offsets.items() if queue in self._ranges})
 
-    def _current_ranges(self, offsets: Offsets) -> QueueRanges:
-        """Return the queues' ranges, extended to the stream's position where a replica answered.
+    def _all_ranges(self, offsets: Offsets) -> tuple[QueueRanges, set[str]]:
+        """Return the ranges of the queues, and the brokers of which only a replica answered."""
+        ranges = self._discovery.current_ranges(offsets)
+        without_master = self._without_master(ranges)
+        if any(queue.broker_name not in without_master for queue in _outside(offsets, ranges)):
+            # A replica may have answered, and the master has come back since. A real loss is found again.
+            ranges = self._discovery.current_ranges(offsets)
+            without_master |= self._without_master(ranges)
+        return ranges, without_master
+
+    def _without_master(self, ranges: QueueRanges) -> set[str]:
+        return {name for name in {queue.broker_name for queue in ranges} if not self._has_master(name)}
+
+    def _note_differing(self, offsets: Offsets, ranges: QueueRanges, without_master: set[str]) -> None:
+        """Note and log the queues that wait for their master, because a replica lacks the stream's position.
 
         A replica may lag behind, and may have other expired messages than its master. A loss counts only if
         the master confirms it.
         """
-        ranges = dict(self._discovery.current_ranges(offsets))
-        differing = {
-            queue
-            for queue, (first, end) in ranges.items()
-            if not first <= offsets.get(queue, first) <= end and not self._has_master(queue.broker_name)
-        }
-        for queue in sorted(differing):
+        outside = _outside(offsets, ranges)
+        differing = {queue for queue in outside if queue.broker_name in without_master}
+        for queue in sorted(differing - self._differing):
             first, end = ranges[queue]
-            if queue not in self._differing:
-                logger.warning(
-                    "replica differs topic=%s broker=%s queue=%d: its master is away, and the replica has "
-                    "offsets %d to %d; the stream is at %d",
-                    queue.topic, queue.broker_name, queue.queue_id, first, end - 1, offsets[queue],
-                )  # fmt: skip
-            ranges[queue] = min(first, offsets[queue]), max(end, offsets[queue])
+            logger.warning(
+                "replica differs topic=%s broker=%s queue=%d: its master is away, and the replica has "
+                "offsets from %d up to, but not including, %d; the stream is at %d",
+                queue.topic, queue.broker_name, queue.queue_id, first, end, offsets[queue],
+            )  # fmt: skip
         self._differing = differing
-        return ranges
 
     def _warn_of_old_spark(self, limits: BatchLimits) -> None:
         if not self._has_warned and (limits.max_offsets, limits.max_bytes) != (None, None):
@@ -296,6 +304,11 @@ class StreamPlanner:
             for queue, end in backlog.ends.items()
         }
         return attrs.evolve(backlog, ends=ends)
+
+
+def _outside(offsets: Offsets, ranges: QueueRanges) -> list[MessageQueue]:
+    """Return the queues that do not have the stream's position."""
+    return [queue for queue, (first, end) in ranges.items() if not first <= offsets.get(queue, first) <= end]
 
 
 # Reports on a batch: the lag in the query's progress, and a line in the log
