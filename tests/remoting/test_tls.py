@@ -231,7 +231,9 @@ async def test_a_client_certificate(
         assert (await connections.request(address, 10, {}, timeout=3)).code == 0
 
 
-async def test_new_connections_use_files_that_were_replaced(authority: trustme.CA, tmp_path: Path) -> None:
+async def test_new_connections_use_files_that_were_replaced(
+    authority: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ca_file, own = tmp_path / "ca.pem", tmp_path / "client.pem"
 
     def write_files(issuer: trustme.CA) -> None:
@@ -247,7 +249,11 @@ async def test_new_connections_use_files_that_were_replaced(authority: trustme.C
         async with serving(echo, tls=wanting_certificates(authority)) as address:
             await ask(address)
             own.write_text("half of a certificate")
-            await ask(address)
+            for _ in range(2):
+                await ask(address)
+            (warning,) = [record.getMessage() for record in caplog.records]
+            assert "changed certificates not loaded" in warning
+            assert str(own) in warning
         following = trustme.CA()
         async with serving(echo, tls=wanting_certificates(following)) as address:
             with pytest.raises(TLSError, match="no trusted authority signed its certificate"):

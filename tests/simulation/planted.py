@@ -18,6 +18,7 @@ from rocketmq_py.broker.sends.transactions import TransactionProcessor
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.client.heartbeats import Heartbeats
 from rocketmq_py.consumer import PopConsumer
+from rocketmq_py.consumer.group.dead_letters import FailedDelivery
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
@@ -148,7 +149,7 @@ def revoked_queue_overcommitted() -> AbstractContextManager[Any]:
 def send_back_skipped() -> AbstractContextManager[Any]:
     """Messages of failed handler calls count as sent back without a request to a broker."""
 
-    async def nowhere(send_back: SendBack, message: ReceivedMessage, delay_level: int) -> None:
+    async def nowhere(send_back: SendBack, failed: FailedDelivery) -> None:
         await trio.lowlevel.checkpoint()
 
     return mock.patch.object(SendBack, "send_back", nowhere)
@@ -158,9 +159,9 @@ def gap_in_reading() -> AbstractContextManager[Any]:
     """A reader skips a message after a reconnect."""
     failed = PullRetry.failed
 
-    def skip(retry: PullRetry, error: RocketMQError) -> Any:
+    def skip(retry: PullRetry, error: RocketMQError, **options: Any) -> Any:
         _skipping.add(retry)
-        return failed(retry, error)
+        return failed(retry, error, **options)
 
     next_step = PullRetry.next_step
 

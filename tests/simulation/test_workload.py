@@ -27,22 +27,22 @@ FOUND_BY = {
     "task_left_by_close": 0,
     "deduplicated_batch": 0,
     "dropped_acknowledgement": 2,
-    "gap_in_reading": 2,
+    "gap_in_reading": 0,
     "lost_wake_up": 10,
     "offset_too_early": 0,
     "reply_matched_twice": 0,
     "request_of_closed_connection": 8,
-    "forgotten_requester_expected": 159,
+    "forgotten_requester_expected": 30,
     "retry_ignores_queue": 4,
     "rolled_back_message_shown": 5,
-    "send_back_skipped": 0,
+    "send_back_skipped": 1,
     "transaction_at_reused_offset": 251,
 }
 FOUND_BRIEFLY_BY = {
     "queue_change_missed_by_name_server": 24069,
     "offset_not_recommitted": 2228,
     "revoked_queue_overcommitted": 50,
-    "shared_queue_lock": 265,
+    "shared_queue_lock": 273,
 }
 """The seed that finds each planted defect, of whole plans and of brief ones.
 
@@ -72,7 +72,8 @@ def test_workload_has_no_findings(seed: int) -> None:
 def test_planted_defect_is_found(name: str) -> None:
     plan = brief_plan_of(FOUND_BRIEFLY_BY[name]) if name in FOUND_BRIEFLY_BY else plan_of(FOUND_BY[name])
     with PLANTED[name]():
-        assert findings_of(plan)
+        findings = run(plan).value.findings  # an exception would be a mistake of the planted code
+    assert findings
 
 
 def small(*groups: str, faults: tuple[tuple[float, str], ...] = ()) -> Plan:

@@ -234,7 +234,7 @@ class HandlerTasks(HandlerExecutor):
     def _fail(self, call: HandlerCall, error: BaseException) -> None:
         """Record the error of a call."""
         if not isinstance(error, asyncio.CancelledError):
-            call.error = error
+            call.fail(error)
         elif call.is_cancelled or self._is_ending():
             call.cancelled()
         else:

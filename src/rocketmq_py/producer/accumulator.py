@@ -21,7 +21,7 @@ class ProducerBatch:
         contexts: the contexts of their hooks, by index. Empty without hooks.
         queue: the queue that the batch must go to. None for any queue of the topic.
         size: the largest size in bytes that the batch may take.
-        timeout: seconds for the send, the smallest timeout of its messages. None for the setting.
+        timeout: seconds for the send, the smallest timeout of its messages. None without messages.
         deadline: the time at which the batch is sent even if it is not full.
         is_in_flight: whether it has been passed to the producer.
         outcomes: of its messages, once they are known. Hooks are called before they are set.

@@ -111,7 +111,7 @@ class Batcher:
         context: SendContext | None = None,
     ) -> OutcomeReceiver | Coroutine[Any, Any, OutcomeReceiver]:
         """Add a message to a batch; see ``Producer._accept``."""
-        timeout = self._timeout if timeout is None else check_timeout(timeout)
+        seconds = self._timeout if timeout is None else check_timeout(timeout) or self._timeout
         message, queue = final(message, queue, self._max_message_size)
         # Fast path: messages with nothing but a small body, saves 6 % of batching.
         size, alone = MAX_MESSAGE_OVERHEAD + len(message.body), False
@@ -121,10 +121,10 @@ class Batcher:
         if queue is not None:
             check_destination(queue, message.topic)
             if not isinstance(queue, MessageQueue):
-                return self._add_to_selected(message, size, queue, alone, timeout, on_done, context)
+                return self._add_to_selected(message, size, queue, alone, seconds, on_done, context)
         if not self._admission.enter_nowait(size):
-            return self._add_when_space(message, size, queue, alone, timeout, on_done, context)
-        return self._accumulator.add(message, size, queue, alone, timeout, on_done, context)
+            return self._add_when_space(message, size, queue, alone, seconds, on_done, context)
+        return self._accumulator.add(message, size, queue, alone, seconds, on_done, context)
 
     async def _add_to_selected(
         self,
@@ -132,7 +132,7 @@ class Batcher:
         size: int,
         selector: Destination,
         alone: bool,
-        timeout: float | None,
+        timeout: float,
         on_done: Callable[[PendingSend], None] | None,
         context: SendContext | None,
     ) -> OutcomeReceiver:
@@ -158,7 +158,7 @@ class Batcher:
         size: int,
         queue: MessageQueue | None,
         alone: bool,
-        timeout: float | None,
+        timeout: float,
         on_done: Callable[[PendingSend], None] | None,
         context: SendContext | None,
     ) -> OutcomeReceiver:

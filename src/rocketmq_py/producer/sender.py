@@ -259,7 +259,8 @@ class Sender:
         try:
             attempt, connection = await self.router.route(send)
             await trio.lowlevel.checkpoint()
-            await self._wait_for_space(attempt, connection)  # others may have used the space meanwhile
+            if not connection.has_space:  # not before the checkpoint: others may have used it meanwhile
+                await self._wait_for_space(attempt, connection)
             attempt.connection = connection
             send.enter(WRITTEN)
             await connection.oneway(attempt.code, attempt.fields, attempt.body)

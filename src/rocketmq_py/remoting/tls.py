@@ -108,6 +108,7 @@ class CurrentContext:
     def __init__(self, tls: TLS) -> None:
         self._tls = tls
         self._versions = _versions_of_files(tls)
+        self._refused: list[tuple[int, ...]] | None = None  # the versions that a warning was logged of
         self._context = ssl_context(tls)
 
     def get(self) -> ssl.SSLContext:
@@ -117,7 +118,9 @@ class CurrentContext:
             try:
                 self._context = ssl_context(self._tls)
             except ConfigurationError as error:
-                logger.warning("changed certificates not loaded: %s", error)
+                if versions != self._refused:
+                    logger.warning("changed certificates not loaded: %s", error)
+                self._refused = versions
             else:
                 self._versions = versions
         return self._context

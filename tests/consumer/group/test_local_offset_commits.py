@@ -111,6 +111,16 @@ def test_two_processes_that_write_at_once_leave_a_readable_file(
     assert OffsetFile(path).read() == NEW
 
 
+def test_temporary_files_of_killed_processes_are_removed(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    old, recent = (path.with_name(f"offsets.json.{host}.7.tmp") for host in ("orders-1", "orders-2"))
+    for file in (old, recent):
+        file.write_text("{")
+    os.utime(old, (0, 0))
+    assert OffsetFile(path).open() == {}
+    assert list(path.parent.iterdir()) == [recent]
+
+
 def test_a_file_that_another_process_writes_is_a_warning(
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import attrs
 import msgspec
@@ -447,9 +447,10 @@ async def test_start_offset_is_looked_up_until_it_is_known(
     assert harness.puller.pulls == [Pull(42, 42, at=0.1 + 3.0)]
 
 
-async def test_forward_correction_keeps_buffered_messages(harness: LoopHarness) -> None:
-    """The messages after them have expired."""
-    harness.puller.answer(found(0, 1), msgspec.structs.replace(answered(MOVED, 50), min_offset=50))
+@pytest.mark.parametrize("first", [0, 50])
+async def test_forward_correction_keeps_buffered_messages(harness: LoopHarness, first: int) -> None:
+    """The messages after them have expired. A tiered store names the first offset of the local one."""
+    harness.puller.answer(found(0, 1), msgspec.structs.replace(answered(MOVED, 50), min_offset=first))
     await settled()
     assert harness.puller.offsets == [0, 2, 50]
     assert not harness.process_queue.dropped
@@ -460,15 +461,17 @@ async def test_forward_correction_keeps_buffered_messages(harness: LoopHarness) 
     assert harness.process_queue.safe_offset == 50
 
 
+@pytest.mark.parametrize("first", [0, 10])
 @pytest.mark.parametrize("offset", [2, 50])
 async def test_forward_reset_drops_buffered_messages(
-    harness: LoopHarness, offset: int, autojump_clock: trio.testing.MockClock
+    harness: LoopHarness, offset: int, first: int, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """The queue contains the requested offset, so an operator has skipped messages."""
+    """An operator has skipped messages. The next ones may have expired."""
     harness.puller.answer(found(0, 1))
     await settled()
     before = harness.process_queue
-    harness.puller.answer(msgspec.structs.replace(answered(MOVED, offset), max_offset=50), found(offset))
+    reset = msgspec.structs.replace(answered(MOVED, offset), min_offset=first, is_reset=True)
+    harness.puller.answer(reset, found(offset))
     await trio.sleep(1)
     assert harness.puller.offsets == [0, 2, offset, offset + 1]
     assert before.dropped
@@ -487,7 +490,7 @@ async def test_a_full_loop_can_check_for_a_reset(
     await settled()
     assert harness.puller.offsets == [0, 4]
     if is_reset:
-        harness.puller.answer(msgspec.structs.replace(answered(MOVED, 4), max_offset=9))
+        harness.puller.answer(msgspec.structs.replace(answered(MOVED, 4), is_reset=True))
         await trio.sleep(1)
         assert len(harness.process_queue) == 0
         assert harness.puller.offsets[2:] == [4]
@@ -500,6 +503,23 @@ async def test_a_full_loop_can_check_for_a_reset(
     harness.process_queue.remove_all([received(number) for number in range(4)])
     await settled()
     assert harness.puller.offsets == [0, 4, 4]
+
+
+async def test_a_check_for_a_reset_outlasts_an_answer_that_has_already_arrived(
+    harness: LoopHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull = harness.puller.pull
+
+    async def pull_and_be_asked(*arguments: Any, **options: Any) -> PulledMessages:
+        pulled = await pull(*arguments, **options)
+        monkeypatch.undo()
+        harness.loop.check_for_reset()
+        return pulled
+
+    monkeypatch.setattr(harness.puller, "pull", pull_and_be_asked)
+    harness.puller.answer(found(0, 1, 2, 3))
+    await settled()
+    assert harness.puller.offsets == [0, 4]
 
 
 @pytest.mark.parametrize("status", [MOVED, NO_NEW])

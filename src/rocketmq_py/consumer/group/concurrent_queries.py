@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
+import trio
+
 from rocketmq_py.client.core import ClientCore
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.remoting.nurseries import open_nursery
 
 MAX_CONCURRENT_QUERIES = 256
-"""The maximum number of queries in flight. Their answers may contain messages, which take memory."""
+"""The maximum number of requests in flight. Their answers may contain messages, which take memory."""
 
 _Key = TypeVar("_Key")
 _Answer = TypeVar("_Answer")
@@ -50,12 +52,17 @@ async def map_concurrently(
 
 
 async def run_for_each(items: Iterable[_Item], function: Callable[[_Item], Awaitable[None]]) -> None:
-    """Run ``function`` for each item, all at once. Raise the first RocketMQError after all have ended."""
+    """Run ``function`` for each item, up to MAX_CONCURRENT_QUERIES at once.
+
+    Raises the first RocketMQError after all have ended.
+    """
     errors: list[RocketMQError] = []
+    limiter = trio.CapacityLimiter(MAX_CONCURRENT_QUERIES)
 
     async def run(item: _Item) -> None:
         try:
-            await function(item)
+            async with limiter:
+                await function(item)
         except RocketMQError as error:
             errors.append(error)
 

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -67,6 +68,9 @@ class _Ownership:
 
 _ownerships: dict[Path, _Ownership] = {}
 
+OLD_SECONDS = 3600.0
+"""The age of a temporary file that no process writes any more."""
+
 
 class OffsetFile:
     """A JSON file of offsets, in the format of Java's ``LocalFileOffsetStore``.
@@ -95,7 +99,15 @@ class OffsetFile:
         """Become the only writer of the path, and read the offsets as :meth:`read` does."""
         with self._ownership.lock:
             self._ownership.owner = self
+            self._remove_old_temporary_files()
             return self.read()
+
+    def _remove_old_temporary_files(self) -> None:
+        """Remove what killed processes have left behind."""
+        for path in self.path.parent.glob(f"{self.path.name}.*.tmp"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > OLD_SECONDS:
+                    path.unlink()
 
     def read(self) -> dict[MessageQueue, int]:
         """Return the offsets in the file, or in its backup. Empty if there is no file.

@@ -127,7 +127,6 @@ class Assignment:
     async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
         """Change the assigned queues of a topic. Offsets of revoked queues are committed."""
         await self.pulled.assign(topic, queues)
-        self._resume_if_below_total()
 
     async def replace(
         self, queues: Mapping[str, Collection[MessageQueue]], subscriptions: Collection[SubscriptionData]
@@ -179,7 +178,6 @@ class Assignment:
         """Continue a queue at ``offset``, and drop its cached messages. Raises NotAssignedError."""
         self._loop_of(queue).reset(offset)
         self._starts.moved(queue, offset)
-        self._resume_if_below_total()
 
     async def seek_within_range(self, queue: MessageQueue, offset: int) -> None:
         """Ask the broker for the queue's offsets, then :meth:`seek`.

@@ -14,7 +14,7 @@ from rocketmq_py.consumer.group.counters import Arrivals, TopicCounters
 from rocketmq_py.consumer.group.queue_locks import QueueLock
 from rocketmq_py.consumer.group.statistics import PullState
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue, flow_state
-from rocketmq_py.consumer.pull.queue_puller import PulledMessages, PullStatus, QueuePuller
+from rocketmq_py.consumer.pull.queue_puller import PulledMessages, QueuePuller
 from rocketmq_py.consumer.pull.retry import RETRY_DELAYS, PullRetry
 from rocketmq_py.consumer.settings import FlowLimits
 from rocketmq_py.errors import RocketMQError
@@ -120,7 +120,7 @@ class PullLoop:
         """Pull until the loop is dropped or cancelled."""
         with self._scope:
             while True:
-                with trio.CancelScope() as self._step_scope:  # cancelled by restart_pull() and reset()
+                with trio.CancelScope() as self._step_scope:  # cancelled by reset() and restart_pull()
                     while not self._step_scope.cancel_called:
                         await self._step()
 
@@ -135,7 +135,8 @@ class PullLoop:
                 pulled = await self._pull(process_queue)
                 if process_queue is self.process_queue:
                     self.flow = self._accept(process_queue, pulled)
-                self._checks_for_reset = False
+                # An answer that had arrived before the check says nothing.
+                self._checks_for_reset = self._step_scope.cancel_called
                 self._retry.succeeded()
             else:
                 await self._wait_for_change(process_queue)
@@ -176,7 +177,7 @@ class PullLoop:
     def check_for_reset(self) -> None:
         """Pull now, even if the ProcessQueue is full, because the broker may have reset the offset."""
         self._checks_for_reset = True
-        self._step_scope.cancel()
+        self.restart_pull()
 
     def drop(self) -> None:
         """Stop pulling and dispatching, because the queue was revoked."""
@@ -241,8 +242,7 @@ class PullLoop:
     def _accept(self, process_queue: ProcessQueue, pulled: PulledMessages) -> PullState:
         """Buffer and dispatch pulled messages. Return the next state."""
         requested = process_queue.next_offset
-        is_reset = pulled.status is PullStatus.OFFSET_MOVED and pulled.is_reset(requested)
-        if self._checks_for_reset and not is_reset and (full := self._flow_of(process_queue)) in FULL:
+        if self._checks_for_reset and not pulled.is_reset and (full := self._flow_of(process_queue)) in FULL:
             return full  # there is no space for the messages, which are pulled again later
         offset, flow = self._retry.next_step(requested, self.pulled_at, pulled)
         if pulled.messages:
@@ -252,7 +252,7 @@ class PullLoop:
             if self._is_retry:
                 counts.redelivered += len(pulled.messages)
             counts.pull_seconds += trio.current_time() - self.pulled_at
-        if offset < requested or is_reset:
+        if offset < requested or pulled.is_reset:
             self._owner.forget_committed(self.queue)
             # The buffered offsets belong to other messages now, or an operator skips their messages.
             self._start_at(offset)

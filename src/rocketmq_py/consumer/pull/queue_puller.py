@@ -42,6 +42,8 @@ class PullStatus(enum.Enum):
 
 
 _STATUS = {int(status.value): status for status in PullStatus}
+RESET_REMARK = "OFFSET_RESET"
+"""The remark of an OFFSET_MOVED by which a broker resets a group. Java: ``GetMessageStatus``."""
 _FOUND = PullStatus.FOUND
 _COMMIT, _SUSPEND, _SUBSCRIPTION = map(int, PullFlag)
 
@@ -55,6 +57,7 @@ class PulledMessages(msgspec.Struct, frozen=True):
         next_offset: the offset of the next pull, after all messages that the broker returned.
         min_offset: the offset of the queue's first message.
         max_offset: the queue's end, which is the offset of its next message.
+        is_reset: whether the broker has reset the group to ``next_offset``. It says so only once.
     """
 
     status: PullStatus
@@ -62,10 +65,7 @@ class PulledMessages(msgspec.Struct, frozen=True):
     next_offset: int
     min_offset: int
     max_offset: int
-
-    def is_reset(self, requested: int) -> bool:
-        """Return whether an OFFSET_MOVED comes from a reset of the group: the queue has the offset."""
-        return self.min_offset <= requested <= self.max_offset
+    is_reset: bool = False
 
 
 class PullResponse(msgspec.Struct, frozen=True):
@@ -77,6 +77,7 @@ class PullResponse(msgspec.Struct, frozen=True):
             other tags that have the same hash.
         next_offset, min_offset, max_offset: see PulledMessages.
         offset_delta: to be added to the offsets stored in the messages.
+        is_reset: see PulledMessages.
     """
 
     status: PullStatus
@@ -85,6 +86,7 @@ class PullResponse(msgspec.Struct, frozen=True):
     min_offset: int
     max_offset: int
     offset_delta: int
+    is_reset: bool = False
 
     def has_messages_after(self, offset: int) -> bool:
         """Return whether this answer to a pull from ``offset`` contains messages."""
@@ -285,6 +287,7 @@ class QueuePuller:
             header.min_offset,
             header.max_offset,
             header.offset_delta or 0,
+            is_reset=answer.remark == RESET_REMARK,
         )
 
     def _decode(self, response: PullResponse, subscription: SubscriptionData) -> PulledMessages:
@@ -309,5 +312,10 @@ class QueuePuller:
                     message for message in messages if matches(subscription, message._encoded_properties)
                 ]
         return PulledMessages(
-            response.status, messages, next_offset, response.min_offset, response.max_offset
+            response.status,
+            messages,
+            next_offset,
+            response.min_offset,
+            response.max_offset,
+            response.is_reset,
         )
