@@ -11,7 +11,7 @@ from coverage import CoverageData
 
 FIRST_SECONDS = 5.0
 FIRST_COUNT = 50
-"""The tests of the first run take so long together at most, and are so many. One always runs."""
+"""The first run ends after the test that exceeds the seconds, or after so many tests."""
 
 
 @attrs.frozen

@@ -239,6 +239,14 @@ async def test_a_replica_stands_in_for_a_master_that_is_killed(
     assert len(handle.bodies) == COUNT + 100, "each once"
 
 
+@pytest.fixture
+def spark_clients() -> Iterator[None]:
+    """Close the clients that planning keeps."""
+    yield
+    connections.close_all()
+
+
+@pytest.mark.usefixtures("spark_clients")
 async def test_replica_that_lags_behind_a_killed_master_is_no_loss_for_a_stream_of_spark(
     cluster: Cluster, unique: str, restart_thread: ThreadPoolExecutor
 ) -> None:
@@ -273,4 +281,3 @@ async def test_replica_that_lags_behind_a_killed_master_is_no_loss_for_a_stream_
             return sum(StreamOffset.from_json(await latest_offset(end)).offsets.values()) == 250
 
         await until(has_more)
-    await trio.to_thread.run_sync(connections.close_all)

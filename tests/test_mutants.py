@@ -58,10 +58,15 @@ def test_constants_are_changed_wherever_they_stand() -> None:
 
 def test_the_tests_of_a_mutant_go_from_the_fastest_that_reach_it_to_all() -> None:
     data = CoverageData(no_disk=True)
-    for context in ("", "tests/a/test_one.py::test_slow|run", "tests/a/test_one.py::test_fast[1]|setup"):
+    tests = ("test_slow|run", "test_fast[1]|setup", "test_slowest|run")
+    for context in ("", *[f"tests/a/test_one.py::{test}" for test in tests]):
         data.set_context(context)
         data.add_lines({"/copy/queue.py": [9, 10]})
-    seconds = {"tests/a/test_one.py::test_slow": 9.0, "tests/a/test_one.py::test_fast[1]": 0.1}
+    seconds = {
+        "tests/a/test_one.py::test_slow": 9.0,
+        "tests/a/test_one.py::test_fast[1]": 0.1,
+        "tests/a/test_one.py::test_slowest": 20.0,
+    }
     covering = CoveringTests(data, seconds, Path("/copy"))
     by_kind = {mutant.kind: mutant for mutant in mutants_of(Path("queue.py"), SOURCE)}
     runs = [[word for word in run if "test" in word] for run in stages(by_kind["raise"], covering)]

@@ -43,7 +43,7 @@ class QueueDelivery:
         queue: the buffer queue.
         store: the messages of the queue.
         config: the relay's settings.
-        producer: sends the messages, and to the buffer queue the progress.
+        producer: sends the messages, and records the progress in the buffer queue.
         rate_limiter: shared by all queues of a relay.
         now_ms: the clock, epoch milliseconds.
     """

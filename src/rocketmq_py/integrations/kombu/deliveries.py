@@ -93,7 +93,7 @@ def delivery_of(
 
 def _acknowledge(message: ReceivedMessage, expires: float, acknowledge: Callable[[], object]) -> None:
     late = time.monotonic() - expires
-    if late > 0:  # brokers do not tell
+    if late > 0:  # brokers accept it without an error
         logger.warning(
             "acknowledged %.1f s after the visibility timeout: message=%s topic=%s key=%s: it is delivered "
             "again. Raise visibility_timeout, or prefetch less",
