@@ -250,6 +250,8 @@ def spark_clients() -> Iterator[None]:
 async def test_replica_that_lags_behind_a_killed_master_is_no_loss_for_a_stream_of_spark(
     cluster: Cluster, unique: str, restart_thread: ThreadPoolExecutor
 ) -> None:
+    if cluster.version.startswith("4."):
+        pytest.skip("without a master, a replica that starts registers no topics before 5.0")
     options = {"nameServer": cluster.name_servers, "topic": unique, "startingOffsets": "earliest"}
     options["routeRefreshInterval"] = "500ms"
     source = StreamSource(SourceOptions.parse(options, Role.STREAM_SOURCE))

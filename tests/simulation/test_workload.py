@@ -36,7 +36,7 @@ FOUND_BY = {
     "retry_ignores_queue": 4,
     "rolled_back_message_shown": 5,
     "send_back_skipped": 1,
-    "transaction_at_reused_offset": 251,
+    "transaction_at_reused_offset": 212,
 }
 FOUND_BRIEFLY_BY = {
     "queue_change_missed_by_name_server": 24069,

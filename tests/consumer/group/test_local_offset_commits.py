@@ -281,7 +281,9 @@ async def test_a_reopened_store_has_the_committed_offsets(
 ) -> None:
     await offsets.open()
     assert await offsets.read(QUEUE) is None
+    assert not offsets.has_been_committed(QUEUE)
     offsets.update(QUEUE, 7)
+    assert offsets.has_been_committed(QUEUE)
     await offsets.commit()
     offsets.forget(QUEUE)
     offsets.update(OTHER, 1)
