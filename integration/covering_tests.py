@@ -16,7 +16,7 @@ FIRST_COUNT = 50
 
 @attrs.frozen
 class CoveringTests:
-    """Tests by the lines that they reach in this process. What their own child processes reach is unknown.
+    """Finds the tests that run a line. Lines that run only in a test's child processes are not recorded.
 
     Attributes:
         data: coverage with a context for each test.
@@ -30,7 +30,7 @@ class CoveringTests:
 
     @classmethod
     def read(cls, folder: Path, root: Path) -> CoveringTests:
-        """Read what a run with the options of ``recording`` wrote to ``folder``."""
+        """Read the files that pytest wrote to ``folder`` with the options of ``recording``."""
         data = CoverageData(str(folder / "coverage"))
         data.read()
         cases = ElementTree.parse(folder / "tests.xml").iter("testcase")
@@ -54,7 +54,7 @@ class CoveringTests:
 
 
 def recording(folder: Path) -> list[str]:
-    """Return options with which pytest records in ``folder`` what each test reaches."""
+    """Return pytest options that record the lines of each test in ``folder``."""
     configuration = folder / "coveragerc"
     configuration.write_text(f"[run]\nsource_pkgs = rocketmq_py\ndata_file = {folder / 'coverage'}\n")
     return [

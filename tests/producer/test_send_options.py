@@ -488,6 +488,16 @@ async def test_a_broker_with_a_status_other_than_send_ok_is_not_avoided() -> Non
         assert len(cluster.brokers["broker-a"].asked(V2)) > 1
 
 
+async def nearly_full_connection(cluster: ScriptedCluster, producer: Producer, address: str) -> Connection:
+    """Move broker-a to an address whose server reads nothing. The next request fills the buffer."""
+    cluster.brokers["broker-a"].address = address
+    await producer.queues("T")
+    connection = await core_of(producer).connections.get(address)
+    connection.oneway_nowait(1, {}, bytes(15 << 20))
+    await trio.sleep(0.1)
+    return connection
+
+
 async def test_waiting_for_space_counts_against_the_timeout_of_the_attempt(
     jumping_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -499,11 +509,7 @@ async def test_waiting_for_space_counts_against_the_timeout_of_the_attempt(
         Producer(cluster.address, try_timeout=0.5, latency_faults=LatencyFaultPolicy.JAVA_4) as producer,
     ):
         address = f"127.0.0.1:{listener.socket.getsockname()[1]}"
-        cluster.brokers["broker-a"].address = address
-        await producer.queues("T")
-        connection = await core_of(producer).connections.get(address)
-        connection.oneway_nowait(1, {}, bytes(15 << 20))
-        await trio.sleep(0.1)
+        connection = await nearly_full_connection(cluster, producer, address)
         connection.oneway_nowait(1, {}, b"fills the buffer")
         start = trio.current_time()
         for _ in range(8):
@@ -540,11 +546,7 @@ async def test_each_of_many_oneway_sends_waits_for_space_no_longer_than_its_time
         Producer(cluster.address, send_timeout=0.5, compression=None) as producer,
     ):
         address = f"127.0.0.1:{listener.socket.getsockname()[1]}"
-        cluster.brokers["broker-a"].address = address
-        await producer.queues("T")
-        connection = await core_of(producer).connections.get(address)
-        connection.oneway_nowait(1, {}, bytes(15 << 20))
-        await trio.sleep(0.1)
+        connection = await nearly_full_connection(cluster, producer, address)
         assert connection.has_space
 
         async def send() -> None:

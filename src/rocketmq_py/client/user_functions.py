@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -59,6 +60,18 @@ def failure_of(error: BaseException) -> BaseException:
     return failure.with_traceback(error.__traceback__)
 
 
+@contextmanager
+def raising_failures() -> Iterator[None]:
+    """Around a call of a user's function: raise the error of :func:`failure_of`."""
+    try:
+        yield
+    except BaseException as error:
+        failure = failure_of(error)
+        if failure is error:
+            raise
+        raise failure from error
+
+
 def _is_task_cancelled() -> bool:
     return trio.lowlevel.in_trio_task() and trio.current_effective_deadline() == -math.inf
 
@@ -85,7 +98,7 @@ async def call_user_function(
     If a plain function returns an awaitable, that is awaited here. A thread cannot be cancelled: a
     cancellation waits for it or, with ``abandon_on_cancel``, leaves it running.
     """
-    try:
+    with raising_failures():
         if is_async(function):
             return await function(*arguments)
         # In a tuple, because trio does not allow functions that return an awaitable.
@@ -93,8 +106,3 @@ async def call_user_function(
             lambda: (function(*arguments),), abandon_on_cancel=abandon_on_cancel
         )
         return await outcome if inspect.isawaitable(outcome) else outcome
-    except BaseException as error:
-        failure = failure_of(error)
-        if failure is error:
-            raise
-        raise failure from error

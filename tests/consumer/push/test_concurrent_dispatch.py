@@ -8,6 +8,7 @@ import logging
 import threading
 import traceback
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 import trio
@@ -452,6 +453,16 @@ async def test_an_exit_of_the_handler_propagates_and_is_logged(
     assert record.message.startswith(f"the consumer ends, because its handler raised {name}: message=")
 
 
+def handler_of_kind(kind: str, handle: Callable[[ReceivedMessage], None]) -> Callable[..., Any]:
+    """Return an async, a plain or a decorated handler that does the same."""
+
+    async def handle_async(message: ReceivedMessage) -> None:
+        handle(message)
+
+    handlers = {"async": handle_async, "plain": handle, "decorated": lambda message: handle_async(message)}
+    return handlers[kind]
+
+
 @pytest.mark.parametrize("error", [asyncio.CancelledError("mine"), concurrent.futures.CancelledError("mine")])
 @pytest.mark.parametrize("kind", ["async", "plain", "decorated"])
 async def test_a_cancelled_error_of_the_handler_is_a_failure_like_others(
@@ -460,13 +471,11 @@ async def test_a_cancelled_error_of_the_handler_is_a_failure_like_others(
     def handle(_: ReceivedMessage) -> None:
         raise error
 
-    async def handle_async(message: ReceivedMessage) -> None:
-        handle(message)
-
-    handlers = {"async": handle_async, "plain": handle, "decorated": lambda message: handle_async(message)}
     process_queue = filled_queue(1)
     async with trio.open_nursery() as nursery:
-        concurrent_dispatch(nursery, handlers[kind], 1, send_back=sent_back).offer(process_queue)
+        concurrent_dispatch(nursery, handler_of_kind(kind, handle), 1, send_back=sent_back).offer(
+            process_queue
+        )
         while not sent_back.messages:
             await trio.sleep(0.001)
         nursery.cancel_scope.cancel()
@@ -489,13 +498,11 @@ async def test_a_cancellation_that_nothing_has_caused_is_a_failure_like_others(
     def handle(_: ReceivedMessage) -> None:
         raise BaseExceptionGroup("mine", [error]) if grouped else error
 
-    async def handle_async(message: ReceivedMessage) -> None:
-        handle(message)
-
-    handlers = {"async": handle_async, "plain": handle, "decorated": lambda message: handle_async(message)}
     process_queue = filled_queue(1)
     async with trio.open_nursery() as nursery:
-        concurrent_dispatch(nursery, handlers[kind], 1, send_back=sent_back).offer(process_queue)
+        concurrent_dispatch(nursery, handler_of_kind(kind, handle), 1, send_back=sent_back).offer(
+            process_queue
+        )
         with trio.fail_after(5):
             while not sent_back.messages:
                 await trio.sleep(0.001)

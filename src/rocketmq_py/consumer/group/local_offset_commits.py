@@ -103,7 +103,7 @@ class OffsetFile:
             return self.read()
 
     def _remove_old_temporary_files(self) -> None:
-        """Remove what killed processes have left behind."""
+        """Remove the temporary files of killed processes."""
         for path in self.path.parent.glob(f"{self.path.name}.*.tmp"):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > OLD_SECONDS:
@@ -183,7 +183,7 @@ class OffsetFile:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Return what distinguishes a file from the one that replaces it: inode and time of the last change."""
+    """Return the inode and the time of the last change. A file that replaces another has others."""
     status = path.stat()
     return status.st_ino, status.st_mtime_ns
 

@@ -198,13 +198,11 @@ class QueueLocks:
         """Request locks and renew them when they are due, until cancelled."""
         async with open_nursery() as nursery:  # a broker that does not answer must not delay the others
             while True:
-                with trio.move_on_at(
-                    min((lock.request_at for lock in self._requestable_locks()), default=math.inf)
-                ):
+                with trio.move_on_at(self._next_request_at()):
                     await self._wake_up.wait()
                 self._wake_up = trio.Event()
                 now = trio.current_time()
-                if all(lock.request_at > now for lock in self._requestable_locks()):
+                if self._next_request_at() > now:
                     continue
                 due = [lock for lock in self._requestable_locks() if lock.request_at <= now + GATHER_SECONDS]
                 for broker_name, locks in _by_broker(due).items():
@@ -212,6 +210,9 @@ class QueueLocks:
                     for lock in locks:
                         lock.request_started()
                     nursery.start_soon(self._request, broker_name, locks)
+
+    def _next_request_at(self) -> float:
+        return min((lock.request_at for lock in self._requestable_locks()), default=math.inf)
 
     def _requestable_locks(self) -> list[QueueLock]:
         """Return the locks without a request in flight."""

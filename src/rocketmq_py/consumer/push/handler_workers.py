@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from rocketmq_py.client.user_functions import failure_of
+from rocketmq_py.client.user_functions import failure_of, raising_failures
 from rocketmq_py.consumer.push.handler_executor import NO_RESULT, HandlerCall, HandlerExecutor
 from rocketmq_py.remoting.nurseries import split_cancelled
 
@@ -66,13 +66,8 @@ class HandlerWorkers(HandlerExecutor):
 
     async def call(self, argument: Any) -> Any:
         """Call the function in the current task."""
-        try:
+        with raising_failures():
             return await self.function(argument)
-        except BaseException as error:
-            failure = failure_of(error)
-            if failure is error:
-                raise
-            raise failure from error
 
     def _refill(self) -> None:
         """Deliver the outcomes, so that the dispatch queues the next calls. The current worker takes them."""
