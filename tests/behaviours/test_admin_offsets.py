@@ -203,7 +203,7 @@ async def test_members_skip_the_messages_that_they_have_pulled_before_a_reset(
             while (offsets("pulled_to"), offsets("committed")) != ([10] * 4, [0] * 4):
                 await trio.sleep(0.05)
         assert await admin.offsets.reset(unique, full, "latest")
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE):
             while offsets("handled_to") != [10] * 4:
                 await trio.sleep(0.05)
         was_reset.set()
@@ -250,7 +250,7 @@ async def test_an_idle_member_notices_a_reset_at_once(
             await until_received(COUNT)
         await trio.sleep(1)  # all messages are consumed, and the broker holds the pulls
         await admin.offsets.reset(unique, full, "earliest")
-        with trio.fail_after(5):
+        with trio.fail_after(12):
             await until_received(2 * COUNT)
         nursery.cancel_scope.cancel()
 

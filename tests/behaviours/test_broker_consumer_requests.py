@@ -171,10 +171,10 @@ async def test_a_message_of_a_topic_that_was_created_again_answers_a_held_pull(
     async def wait() -> None:
         flags = SUBSCRIPTION_FLAG | SUSPEND_FLAG
         while not messages:
-            answer = await pull(peer, group, topic, sys_flag=flags, suspend_timeout_millis=15_000)
+            answer = await pull(peer, group, topic, sys_flag=flags, suspend_timeout_millis=28_000)
             messages.extend(decode_messages(answer.body, peer.broker_name))
 
-    with trio.fail_after(10):
+    with trio.fail_after(25):  # the broker looks at held pulls every five seconds, too
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()

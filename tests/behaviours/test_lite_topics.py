@@ -302,11 +302,11 @@ async def test_messages_of_several_lite_topics_are_delivered_to_calls_that_wait_
     received: list[PoppedMessage] = []
 
     async def receive_one() -> None:
-        received.extend(await consumer.receive(max_messages=1, wait=20))
+        received.extend(await consumer.receive(max_messages=1, wait=30))
 
     async with scenario.client.producer(scenario.group) as producer:
         await producer.send(Message(scenario.parent, b"first", lite_topic=OTHER))  # connects
-        with trio.fail_after(10):
+        with trio.fail_after(25):
             async with trio.open_nursery() as nursery:
                 for _ in names:
                     nursery.start_soon(receive_one)
@@ -607,11 +607,11 @@ async def test_a_message_for_a_cancelled_receive_goes_to_the_next_consumer_soon(
     async with scenario.consumer() as first:
         await first.subscribe_lite(SESSION)
         with trio.move_on_after(1):
-            await first.receive(wait=15)
+            await first.receive(wait=30)
     async with scenario.consumer() as second:
         await second.subscribe_lite(SESSION)
         await scenario.send(SESSION, b"x")
-        with trio.fail_after(10):
+        with trio.fail_after(25):
             [message] = await receive(second, 1)
     assert message.body == b"x"
 

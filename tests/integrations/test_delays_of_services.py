@@ -82,7 +82,7 @@ def by_data_frame(address: str, client: Mapping[str, Any], setting: bool | None)
 
 def by_spark(address: str, client: Mapping[str, Any], setting: bool | None) -> None:
     pytest.importorskip("pyspark", reason="the extra spark is not installed")
-    from rocketmq_py.spark.connections import producer_for
+    from rocketmq_py.spark import connections
     from rocketmq_py.spark.options import Role
     from rocketmq_py.spark.sink_options import SinkOptions
 
@@ -95,8 +95,11 @@ def by_spark(address: str, client: Mapping[str, Any], setting: bool | None) -> N
         "topic": TOPIC,
         "startDeliverTime": None if setting is None else str(setting).lower(),
     }
-    producer = producer_for(SinkOptions.parse(options, Role.BATCH_SINK))
-    producer.send(Message(TOPIC, b"x", delay=3600))
+    try:
+        producer = connections.producer_for(SinkOptions.parse(options, Role.BATCH_SINK))
+        producer.send(Message(TOPIC, b"x", delay=3600))
+    finally:
+        connections.close_all()  # Spark's stay open until the process ends
 
 
 PLACES: Mapping[str, Send] = {

@@ -26,6 +26,8 @@ class ManualExecutor(HandlerExecutor):
     def __init__(self) -> None:
         super().__init__(lambda _: None, 4)
         self.cancelled: list[HandlerCall] = []
+        self.ending: list[HandlerCall] = []
+        """Calls that end in their own thread while they are abandoned."""
 
     def start(self, calls: Sequence[HandlerCall]) -> None:
         self.unended += len(calls)
@@ -34,6 +36,13 @@ class ManualExecutor(HandlerExecutor):
     def cancel(self, call: HandlerCall) -> bool:
         self.cancelled.append(call)
         return True
+
+    def abandon(self) -> None:
+        super().abandon()
+        for call in self.ending:
+            call.cancelled()
+            call.runner = None
+            self._finished.append(call)
 
     @property
     def waiting(self) -> list[int]:
@@ -202,3 +211,32 @@ async def test_only_running_calls_are_cut_off_with_the_consumer() -> None:
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert process_queue.counts.cut_off == 1
+
+
+async def test_calls_that_end_while_they_are_abandoned_are_cut_off() -> None:
+    """The outcomes in other threads come too late."""
+    process_queue = filled_queue(4)
+    async with trio.open_nursery() as nursery:
+        dispatch, executor = manual_dispatch(nursery, SentBackMessages())
+        dispatch.offer(process_queue)
+        executor.ending = [executor.start_next(), executor.start_next()]
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert process_queue.counts.cut_off == 2
+    assert process_queue.safe_offset == 0
+
+
+async def test_a_call_whose_result_is_awaited_at_the_end_is_cut_off_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    process_queue = filled_queue(1)
+    async with trio.open_nursery() as nursery:
+        dispatch, executor = manual_dispatch(nursery, SentBackMessages())
+        dispatch.offer(process_queue)
+        call = executor.start_next()
+        call.result = trio.sleep_forever()
+        executor.end(call)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert process_queue.counts.cut_off == 1
+    assert len(caplog.records) == 1

@@ -158,6 +158,7 @@ class Dispatch(Generic[Buffer]):
             if call.result is None and call.error is None:
                 succeeded.append(call)
             else:
+                call.is_collected = True
                 # In the context of the consumer's run(), because the result may have to be awaited.
                 self._context.copy().run(self._nursery.start_soon, self._process_outcome, call)
         if succeeded:
@@ -267,10 +268,15 @@ class Dispatch(Generic[Buffer]):
             self.close()  # calls that end now start no others
             self.executor.collect_finished()
             self.executor.abandon()
-            for call in self.running_calls():
-                if call.executor is self.executor and not isinstance(self.executor, HandlerWorkers):
-                    note_cut_off(call)
-                    self._process_abandoned(call)
+            if not isinstance(self.executor, HandlerWorkers):  # else the end of the nursery cancels the calls
+                self._cut_off_calls()
+
+    def _cut_off_calls(self) -> None:
+        """Note the calls that the executor has started, or is about to start, and that no task processes."""
+        for call in self._calls:
+            if call.executor is self.executor and not (call.is_collected or call.is_timed_out):
+                note_cut_off(call)
+                self._process_abandoned(call)
 
     def _process_abandoned(self, call: HandlerCall) -> None:
         """Process the end of a call that its executor does not wait for any longer."""

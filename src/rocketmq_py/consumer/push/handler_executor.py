@@ -36,6 +36,7 @@ class HandlerCall:
         scope: cancels the wait for an awaitable that a plain handler has returned. None without such a wait.
         deadline: when the call times out, on trio's clock. None before a timeout check has seen it running.
         is_timed_out: whether it has timed out. Its messages are sent back then.
+        is_collected: whether the dispatch processes its outcome. Successes are processed at once.
         seconds: the duration. 0 for a call that was not started.
         is_cancelled: whether the call has been cancelled.
         result: the return value.
@@ -47,6 +48,7 @@ class HandlerCall:
     scope: trio.CancelScope | None = None
     deadline: float | None = None
     is_timed_out: bool = False
+    is_collected: bool = False
     seconds: float = 0.0
     is_cancelled: bool = False
     result: Any = None
