@@ -181,7 +181,7 @@ behaviours-of-other-apis: .venv/installed
 	$(REAL) --clusters $(NEWEST) -n 2 -m other_api $(BEHAVIOURS)
 
 behaviours-on-older: .venv/installed
-	$(REAL) --clusters $(CLUSTERS:%$(comma)$(NEWEST)=%) -n 2 -m "not other_api" $(BEHAVIOURS)
+	$(REAL) --clusters $(CLUSTERS:%$(comma)$(NEWEST)=%) -n 4 -m "not other_api" $(BEHAVIOURS)
 
 VERSIONS ?= $(shell $(BIN)/python -c "from integration.clusters.provider import OTHER_VERSIONS; print(*OTHER_VERSIONS)")
 ON_VERSIONS = $(BIN)/python -m pytest -q -p integration.clusters.plugin
