@@ -50,7 +50,7 @@ def test_the_ways_of_sending(address: str) -> None:
             result = await producer.send(Message("T", b"awaited"))
             assert isinstance(result, SendResult)
             (queue, *_) = await producer.queues("T")
-            assert (await producer.send(Message("T", b"there"), queue=queue, timeout=5)).queue == queue
+            assert (await producer.send(Message("T", b"there"), queue=queue, timeout=60)).queue == queue
             future = await producer.submit(Message("T", b"soon"), queue=SelectByHash("key"))
             assert (await future).message_id
             await producer.send_oneway(Message("T", b"oneway"))

@@ -311,7 +311,7 @@ async def test_a_client_finds_its_name_servers_by_url_and_follows_them(
             for topic in ("T", "TBW102"):
                 nursery.start_soon(core_of(client).routes.get, topic)
         assert one.name_server.requests
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while core_of(client).name_servers.addresses != other.address:
                 await trio.sleep(0.01)
         assert [connection.address for connection in core_of(client).connections.open_connections()] == []
@@ -329,7 +329,7 @@ async def test_remaining_name_servers_keep_their_connections(monkeypatch: pytest
         ):
             await core_of(client).routes.get("T")
             (before,) = core_of(client).connections.open_connections()
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 while core_of(client).name_servers.addresses != ";".join(sorted(more.split(";"))):
                     await trio.sleep(0.01)
             await core_of(client).routes.refresh("T")
@@ -347,7 +347,7 @@ async def test_a_url_that_fails_later_keeps_the_old_name_servers(
         Client(server.url) as client,
     ):
         await core_of(client).routes.get("T")
-        with caplog.at_level(logging.WARNING), trio.fail_after(10):
+        with caplog.at_level(logging.WARNING), trio.fail_after(60):
             while len(server.paths) < 3:
                 await trio.sleep(0.01)
         assert "name server discovery failed, retrying: url=" in caplog.text

@@ -200,14 +200,14 @@ def test_workers_go_on_when_the_broker_is_away_for_seconds(broker: TestBroker) -
         assert receiver.wait_for(2) == ["before", "after"]
         received_at = time.monotonic()
         timer.join()
-        assert back_at < published_at < back_at + 2
-        assert received_at < back_at + 2.5
+        assert back_at < published_at < back_at + 6
+        assert received_at < back_at + 6
         assert connection.connected
 
 
 def test_a_connection_is_lost_after_the_documented_time(broker: TestBroker) -> None:
-    """A request waits for 3 s, but that does not add to the time."""
-    options = {"client_options": {"request_timeout": 3.0}, "connection_loss_timeout": 2.0}
+    """A request waits for 4 s, but that does not add to the time."""
+    options = {"client_options": {"request_timeout": 4.0}, "connection_loss_timeout": 4.0}
     with connect(broker.name_server_address, **options) as connection:
         receiver = Receiver(connection, job_queue("q"))
         publish(connection, job_queue("q"), "before")
@@ -216,7 +216,7 @@ def test_a_connection_is_lost_after_the_documented_time(broker: TestBroker) -> N
         began = time.monotonic()
         with pytest.raises(OperationalError):
             receiver.wait_for(2)
-        assert 1.9 < time.monotonic() - began < 3.5
+        assert 3.9 < time.monotonic() - began < 7.9
 
 
 def test_a_lost_connection_is_reported_and_opened_again(broker: TestBroker) -> None:

@@ -33,6 +33,16 @@ def broker() -> Iterator[TestBroker]:
         yield broker
 
 
+@pytest.fixture(autouse=True)
+def _threads_end() -> Iterator[None]:
+    """Wait until the threads of closed handlers have closed their producers, too."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "rocketmq-py log handler":
+            thread.join(60)
+            assert not thread.is_alive()
+
+
 @pytest.fixture
 def log() -> Iterator[logging.Logger]:
     """A logger of the program, without other handlers."""

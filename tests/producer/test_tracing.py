@@ -147,7 +147,7 @@ async def test_a_transaction_has_records_of_its_half_message_and_each_report() -
             sent = await producer.send_in_transaction(
                 Message("T", b"12345", tags="A", keys="k1"), working(UNKNOWN)
             )
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 while not producer.transaction_statistics.checked:
                     await trio.sleep(0.01)
         half, *ends = records(cluster)

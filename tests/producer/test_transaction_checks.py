@@ -391,7 +391,7 @@ async def test_a_check_that_runs_when_its_transaction_begins_does_not_end_its_de
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(transact, producer)
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while not half_messages:
                 await trio.sleep(0.01)
         connection, request = half_messages[0]

@@ -299,7 +299,7 @@ async def test_plain_local_work_in_all_threads_can_send_large_messages() -> None
             trio.from_thread.run(producer.send, Message("T", bytes(300 << 10)))
             return COMMIT
 
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 for _ in range(2):
                     nursery.start_soon(producer.send_in_transaction, MESSAGE, work)

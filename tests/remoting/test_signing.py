@@ -115,5 +115,5 @@ async def test_request_that_cannot_be_signed_leaves_the_connection_usable() -> N
     async with serving(server) as address, pool_of(credentials=CREDENTIALS) as connections:
         with pytest.raises(InvalidMessageError):
             await connections.request(address, 10, {"half": "\ud800"}, timeout=3)
-        assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+        assert (await connections.request(address, 10, {}, timeout=60)).code == 0
         assert connections.open_connections()[0].pending == 0

@@ -119,7 +119,7 @@ async def test_server_name_may_differ_from_the_host_of_the_address(
         serving(echo, tls=server_context(authority, "broker.example")) as address,
         pool_of(tls) as connections,
     ):
-        assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+        assert (await connections.request(address, 10, {}, timeout=60)).code == 0
 
 
 INSTANCE = "MQ_INST_1380_BbXb.cn-hangzhou.mq-internal.aliyuncs.com"
@@ -167,7 +167,7 @@ async def test_host_names_with_capitals_and_underscores_are_verified(
         serving(echo, tls=context) as address,
         pool_of(TLS(ca_file=ca_file, server_name=host)) as connections,
     ):
-        assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+        assert (await connections.request(address, 10, {}, timeout=60)).code == 0
     assert asked_for == [host]
 
 
@@ -192,7 +192,7 @@ async def test_names_with_and_without_underscores_are_verified_by_one_client(tmp
     ca_file, context = certificate_for("*.cn-hangzhou.mq-internal.aliyuncs.com", tmp_path)
     async with serving(echo, tls=context) as one, pool_of(TLS(ca_file=ca_file)) as connections:
         connections.host_names = {one: INSTANCE}
-        assert (await connections.request(one, 10, {}, timeout=3)).code == 0
+        assert (await connections.request(one, 10, {}, timeout=60)).code == 0
         connections.close(one)
         connections.host_names = {}
         with pytest.raises(TLSError, match=r"not valid for '127\.0\.0\.1'"):
@@ -216,7 +216,7 @@ async def test_a_host_name_without_possible_certificates(name: str) -> None:
 async def test_verification_can_be_turned_off(authority: trustme.CA) -> None:
     context = server_context(authority, "broker.example", not_before=OLD, not_after=OLD)
     async with serving(echo, tls=context) as address, pool_of(TLS(verify=False)) as connections:
-        assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+        assert (await connections.request(address, 10, {}, timeout=60)).code == 0
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -228,7 +228,7 @@ async def test_a_client_certificate(
     context = wanting_certificates(authority, version)
     tls = TLS(ca_file=ca_file, certificate_file=own)
     async with serving(echo, tls=context) as address, pool_of(tls) as connections:
-        assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+        assert (await connections.request(address, 10, {}, timeout=60)).code == 0
 
 
 async def test_new_connections_use_files_that_were_replaced(
@@ -241,7 +241,7 @@ async def test_new_connections_use_files_that_were_replaced(
         issuer.issue_cert("client.example").private_key_and_cert_chain_pem.write_to_path(str(own))
 
     async def ask(address: str) -> None:
-        assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+        assert (await connections.request(address, 10, {}, timeout=60)).code == 0
         connections.close(address)
 
     write_files(authority)
@@ -289,7 +289,7 @@ async def test_calls_wait_for_a_server_that_stops_during_the_handshake(
                 await connections.get(address)
         context = server_context(authority, "127.0.0.1")
         async with serving(echo, port=int(address.split(":")[1]), tls=context):
-            assert (await connections.request(address, 10, {}, b"x", timeout=3)).body == b"x"
+            assert (await connections.request(address, 10, {}, b"x", timeout=60)).body == b"x"
 
 
 async def test_a_server_that_answers_without_tls(ca_file: Path) -> None:
