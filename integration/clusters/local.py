@@ -274,8 +274,8 @@ class LocalNodes:
 
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
         process = self._processes[name]
-        probe.wait_until(lambda: ready() or not process.is_running, START_TIMEOUT)
-        if process.is_running and ready():
+        served = probe.wait_until(lambda: not process.is_running or ready(), START_TIMEOUT)
+        if served and process.is_running:
             return
         log = process.log_tail()
         state = f"does not serve after {START_TIMEOUT:g} s" if process.is_running else "has ended"

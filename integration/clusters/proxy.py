@@ -90,16 +90,15 @@ class Proxy:
 
     def _wait(self) -> None:
         process = self._process
-        probe.wait_until(lambda: self._serves() or not process.is_running, START_TIMEOUT)
-        if process.is_running and self._serves():
+        served = probe.wait_until(
+            lambda: not process.is_running or process.has_printed(_STARTED), START_TIMEOUT
+        )
+        if served and process.is_running:
             return
         log = process.log_tail()
         state = f"does not serve after {START_TIMEOUT:g} s" if process.is_running else "has ended"
         self.stop()
         raise ClusterStartError(f"the proxy of RocketMQ {VERSION} {state}:\n{log}")
-
-    def _serves(self) -> bool:
-        return _STARTED in self._process.log_tail()
 
 
 def _settings(cluster: Cluster, port: int, remoting_port: int) -> dict[str, object]:

@@ -20,6 +20,7 @@ from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client import core_of
 from rocketmq_py.client.features import Feature
+from rocketmq_py.client.settings import ClientSettings
 from rocketmq_py.codes import version_ordinal
 from rocketmq_py.errors import TopicNotFoundError
 from tests import virtual_time
@@ -166,6 +167,12 @@ async def cluster(cluster_name: str, real_one: ClusterUnderTest | None) -> Async
             message_delay_level=RETRY_DELAYS, transaction_time_out=0.5, transaction_check_interval=0.5
         ) as broker:
             yield ClusterUnderTest(cluster_name, broker.name_server_address)
+
+
+@pytest.fixture
+def short_request_timeout(long_default_timeouts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait ten seconds, not a minute, for the answer to a request: for tests that can ask again."""
+    monkeypatch.setitem(ClientSettings.__init__.__kwdefaults__ or {}, "request_timeout", 10.0)
 
 
 @pytest.fixture

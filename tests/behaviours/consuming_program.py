@@ -26,7 +26,7 @@ async def main(address: str, group: str, topic: str, by_broker: bool) -> None:
         group=group,
         consume_from="earliest",
         commit_interval=0.2,
-        invisible=5.0,
+        invisible=15.0,
         allocate=AllocateByBroker() if by_broker else allocate_averagely,
     ) as consumer:
         consumer.subscribe(topic)

@@ -15,6 +15,8 @@ from tests.behaviours.conftest import ClusterUnderTest, until_in_route
 from tests.behaviours.test_lite_topics import receive
 
 BROKER = "broker-a"
+# The broker (5.5.0) forgets requests.
+pytestmark = pytest.mark.usefixtures("short_request_timeout")
 
 
 @pytest.fixture

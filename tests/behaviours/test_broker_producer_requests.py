@@ -236,7 +236,7 @@ async def test_a_check_contains_the_offset_of_a_copy_of_the_half_message(
 async def test_a_timed_message_is_delivered_at_its_time_and_can_be_recalled(
     client: Client, peer: Peer, topic: str, is_4: bool
 ) -> None:
-    due_ms = now_ms() + 1500
+    due_ms = now_ms() + 5000
     slot_ms = (due_ms - 1) // 1000 * 1000
     properties = {"UNIQ_KEY": new_id(), "TIMER_DELIVER_MS": str(due_ms)}
     answer = await send(peer, topic, properties, queue_id=1)

@@ -143,7 +143,9 @@ async def test_handlers_may_call_everything_that_the_documentation_allows(
             seen = await trio.to_thread.run_sync(lambda: asyncio.run(on_asyncio(*arguments, is_plain)))
         else:
             seen = await trio.to_thread.run_sync(lambda: in_threads(*arguments))
-    assert (seen[0], seen[-1]) == (b"first", b"second")  # the first may come again meanwhile
+    # The first may come again meanwhile, or together with the second.
+    assert seen[0] == b"first"
+    assert b"second" in seen
 
 
 class Failing:

@@ -22,8 +22,9 @@ pytestmark = pytest.mark.apis(real=True)
 @pytest.mark.versions
 async def test_a_delay_level_by_number_and_by_name(client: Client, topic: str, level: int | str) -> None:
     async with client.producer("senders") as producer:
-        await producer.send(Message(topic, b"later", delay_level=level))
+        later_send = await producer.submit(Message(topic, b"later", delay_level=level))
         await producer.send(Message(topic, b"now"))
+        await later_send
     now, later = sorted(await read_all(client, topic, count=2), key=lambda message: message.store_time_ms)
     assert (now.body, later.body) == (b"now", b"later")
     assert later.properties["DELAY"] == "3"
@@ -35,7 +36,7 @@ async def test_a_delay_level_by_number_and_by_name(client: Client, topic: str, l
 async def test_a_timed_message_is_delivered_in_time_or_rejected(
     cluster: ClusterUnderTest, client: Client, topic: str
 ) -> None:
-    due = time.time_ns() // 1_000_000 + 2000
+    due = time.time_ns() // 1_000_000 + 6000
     messages = [Message(topic, b"delay", delay=1.5), Message(topic, b"at", deliver_at_ms=due)]
     async with client.producer("senders") as producer:
         if not cluster.has(TIMED_MESSAGES):
@@ -62,8 +63,8 @@ async def test_a_recalled_message_is_not_delivered(
             with pytest.raises(UnsupportedByBrokerError, match=r"recalls .*, which needs 5\.3\.2"):
                 await producer.recall(topic, handle)
             return
-        recalled = await producer.send(Message(topic, b"recalled", delay=3))
-        kept = await producer.send(Message(topic, b"kept", delay=4))
+        recalled = await producer.send(Message(topic, b"recalled", delay=8))
+        kept = await producer.send(Message(topic, b"kept", delay=9))
         assert recalled.recall_handle is not None
         assert kept.recall_handle is not None
         assert await producer.recall(topic, recalled.recall_handle) == recalled.message_id

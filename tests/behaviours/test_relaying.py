@@ -69,7 +69,7 @@ async def test_messages_are_delivered_complete_in_order_when_they_are_due(
 ) -> None:
     async with relay_of(client, buffer, tmp_path):
         # Even a slow machine sends all messages before the last three are due.
-        due = await send_with_delay(client, buffer, topic, [4500, 3500, 0, 4000])
+        due = await send_with_delay(client, buffer, topic, [9000, 5000, 0, 7000])
         received = await receive(client, unique, topic, 4)
     assert [int(message.body) for message, _ in received] == sorted(due)
     for message, came_ms in received:
@@ -122,7 +122,7 @@ async def test_another_relay_takes_over_and_does_not_repeat_recorded_progress(
     client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
 ) -> None:
     async with relay_of(client, buffer, tmp_path / "one"):
-        due = await send_with_delay(client, buffer, topic, [0, 10, 20, 3000, 3500])
+        due = await send_with_delay(client, buffer, topic, [0, 10, 20, 10_000, 10_500])
         assert len(await receive(client, unique, topic, 3)) == 3
     # Closing records the progress. The next relay has only the buffer topic.
     async with relay_of(client, buffer, tmp_path / "other"):
@@ -157,8 +157,8 @@ async def test_a_cancelled_message_is_not_delivered(
 ) -> None:
     async with relay_of(client, buffer, tmp_path), client.producer("senders") as producer:
         now = core_of(client).now_ms()
-        kept = await producer.send(wait_in(buffer, Message(topic, b"%d" % (now + 2500)), now + 2500))
-        dropped = await producer.send(wait_in(buffer, Message(topic, b"0"), now + 2000))
+        kept = await producer.send(wait_in(buffer, Message(topic, b"%d" % (now + 8500)), now + 8500))
+        dropped = await producer.send(wait_in(buffer, Message(topic, b"0"), now + 8000))
         await cancel(client, buffer, dropped.message_id)
         received = await receive(client, unique, topic, 1)
         await trio.sleep(0.3)
@@ -254,11 +254,11 @@ async def test_a_producer_uses_the_relay_if_the_broker_does_not_support_exact_ti
     ):
         began = core_of(client).now_ms()
         results = [
-            await producer.send(Message(topic, b"1", delay=1.5)),
-            await (await producer.submit(Message(topic, b"2", deliver_at_ms=began + 2500))),
+            await producer.send(Message(topic, b"1", delay=2)),
+            await (await producer.submit(Message(topic, b"2", deliver_at_ms=began + 5000))),
         ]
         async with client.producer("batching", linger=0.005, delay_relay=buffer) as batching:
-            results.append(await batching.send(Message(topic, b"3", delay=3.5)))
+            results.append(await batching.send(Message(topic, b"3", delay=8)))
         if is_old:
             for message in (Message(topic, b"3", delay=400 * 24 * 3600), Message(buffer, b"3", delay=1)):
                 with pytest.raises(InvalidMessageError):
@@ -268,7 +268,7 @@ async def test_a_producer_uses_the_relay_if_the_broker_does_not_support_exact_ti
         received = await receive(client, unique, topic, 3)
     assert {result.queue.topic for result in results} == {buffer if is_old else topic}
     assert [message.body for message, _ in received] == [b"1", b"2", b"3"]
-    for (_, came_ms), after in zip(received, (1500, 2500, 3500), strict=True):
+    for (_, came_ms), after in zip(received, (2000, 5000, 8000), strict=True):
         assert came_ms >= began + after
     if is_old:
         ids = [message.user_properties[MESSAGE_ID] for message, _ in received]

@@ -10,6 +10,7 @@ from rocketmq_py.client.features import REPLIES
 from rocketmq_py.errors import InvalidMessageError, ReplyTimeoutError, UnsupportedByBrokerError
 from rocketmq_py.selectors import SelectByHash
 from tests.behaviours.conftest import ClusterUnderTest
+from tests.behaviours.reading import until_readable
 
 pytestmark = pytest.mark.apis
 
@@ -77,7 +78,8 @@ async def test_repeated_and_late_replies_are_dropped_and_counted(
     cluster.needs(REPLIES)
     async with trio.open_nursery() as nursery, client.producer("askers") as producer:
         with pytest.raises(ReplyTimeoutError, match="no reply within"):
-            await producer.request(Message(topic, b"too early"), timeout=0.5)
+            await producer.request(Message(topic, b"too early"), timeout=3)
+        await until_readable(client, topic, count=1)
         await nursery.start(lambda **status: answer_in_capitals(cluster, topic, unique, times=3, **status))
         with trio.fail_after(PATIENCE):
             assert (await producer.request(Message(topic, b"in time"), timeout=PATIENCE)).body == b"IN TIME"

@@ -99,7 +99,7 @@ class Traffic:
 def slack(cluster: ClusterUnderTest, api: str) -> float:
     """Return the seconds that a busy machine may take in addition, in real time."""
     if cluster.name != "embedded":
-        return 8.0
+        return 12.0
     return 0.0 if api == "trio" else 3.0
 
 
@@ -115,7 +115,7 @@ async def test_no_send_fails_while_the_brokers_restart(
 ) -> None:
     await outage.add_brokers(client)
     async with trio.open_nursery() as nursery:
-        traffic = Traffic(client, topic, timeout)
+        traffic = Traffic(client, topic, timeout + slack(cluster, api))
         nursery.start_soon(traffic.run)
         await trio.sleep(1)
         dials = len(outage.dials)
