@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 import trio.testing
 
@@ -43,8 +44,9 @@ class Recorder:
         pass
 
 
+@pytest.mark.parametrize("end", ["leaving", "revoked"])
 async def test_pending_pull_does_not_overwrite_the_last_commit(
-    jumping_clock: trio.testing.MockClock,
+    jumping_clock: trio.testing.MockClock, end: str
 ) -> None:
     """Brokers process pulls and commits in different threads, in any order."""
     committing: list[tuple[int, float]] = []
@@ -93,7 +95,10 @@ async def test_pending_pull_does_not_overwrite_the_last_commit(
             await trio.sleep(0.001)
         (process_queue,) = recorder.delivered
         process_queue.remove_all(process_queue.take_batch(4))
-        await queues.leave()
+        if end == "leaving":
+            await queues.leave()
+        else:
+            await queues.assign("T", [])
         nursery.cancel_scope.cancel()
     ((offset, at),) = committed
     assert (offset, committing[-1][0]) == (9, 5)

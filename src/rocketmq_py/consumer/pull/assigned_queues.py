@@ -275,15 +275,7 @@ class AssignedQueues:
         if self._listener is not None:
             await self._call_on_revoked_when_leaving(self._listener)
         self.record_offsets()
-        # Brokers process pulls and commits in different threads, so an unanswered pull might overwrite the
-        # commit with its older offset.
-        pull_times = [
-            loop.pulled_at
-            for loop in loops
-            if loop.committing is not None and loop.committing != loop.safe_offset
-        ]
-        if pull_times:
-            await trio.sleep_until(max(pull_times) + OVERTAKING_SECONDS)
+        await _until_pulls_are_processed(loops)
         if any(loop.lock is not None for loop in loops):
             by_broker: defaultdict[str, list[PullLoop]] = defaultdict(list)
             for loop in loops:
@@ -335,6 +327,7 @@ class AssignedQueues:
         self._releasing.update(unlocked)  # if this is cancelled, leave() commits them
         if self._moves is not None:
             await self._moves.settle(unlocked.values())
+        await _until_pulls_are_processed(unlocked.values())
         for queue, loop in unlocked.items():
             if (offset := loop.safe_offset) is not None:
                 self._offsets.update(queue, offset)
@@ -347,6 +340,7 @@ class AssignedQueues:
     async def _release_lock(self, loop: PullLoop, lock: QueueLock) -> None:
         """Release the lock of a queue after its last handler call has ended and its offset is committed."""
         await self._locks.wait_until_idle(lock)
+        await _until_pulls_are_processed([loop])
         offset = loop.safe_offset
         if offset is not None:
             self._offsets.update(loop.queue, offset)
@@ -430,3 +424,17 @@ class AssignedQueues:
     def _on_lock_acquired(self, loop: PullLoop) -> None:
         if loop.process_queue is not None:
             self._owner.deliver(loop.process_queue)
+
+
+async def _until_pulls_are_processed(loops: Collection[PullLoop]) -> None:
+    """Wait before the last commit for the processing of the pulls that carry older offsets.
+
+    Brokers process pulls and commits in different threads, so an unanswered pull might overwrite the commit.
+    """
+    pull_times = [
+        loop.pulled_at
+        for loop in loops
+        if loop.committing is not None and loop.committing != loop.safe_offset
+    ]
+    if pull_times:
+        await trio.sleep_until(max(pull_times) + OVERTAKING_SECONDS)
