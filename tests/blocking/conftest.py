@@ -82,10 +82,11 @@ def client(address: str) -> Iterator[Client]:
 
 
 @pytest.fixture
-def unused_address() -> str:
-    """An address without a listening server."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+def unused_address() -> Iterator[str]:
+    """An address that refuses connections. The port is taken, so that no other process listens there."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{unused.getsockname()[1]}"
 
 
 _TOOK_LONG = re.compile(r"(WARNING:asyncio:)?Executing <.*> took \S+ seconds")

@@ -11,6 +11,8 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 import trio
@@ -165,20 +167,16 @@ def invoke(monkeypatch: pytest.MonkeyPatch) -> Invoke:
 
 
 @pytest.fixture
-def invoke_with_files(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., Ended]:
+def invoke_with_files(invoke: Invoke, tmp_path: Path) -> Callable[..., Ended]:
     """Run a command in this process with files as stdin, stdout and stderr."""
 
     def run(*arguments: str, stdin: bytes = b"") -> Ended:
         paths = [tmp_path / name for name in ("stdin", "stdout", "stderr")]
         paths[0].write_bytes(stdin)
         with paths[0].open() as stdin_file, paths[1].open("w") as out, paths[2].open("w") as err:
-            for name, file in (("stdin", stdin_file), ("stdout", out), ("stderr", err)):
-                monkeypatch.setattr(sys, name, file)
-            with pytest.raises(SystemExit) as ended:
+            streams: dict[str, Any] = {"stdin": stdin_file, "stdout": out, "stderr": err}
+            with mock.patch.multiple(sys, **streams), pytest.raises(SystemExit) as ended:
                 main.main(arguments, "rocketmq-py")
-        monkeypatch.undo()
         code = ended.value.code
         assert code is None or isinstance(code, int)
         return Ended(code or 0, paths[1].read_bytes(), paths[2].read_text())
@@ -187,8 +185,14 @@ def invoke_with_files(
 
 
 @pytest.fixture
-def unused_address(default_timeouts: Callable[[float], None]) -> str:
-    """An address that refuses connections. Requests to it fail after 0.2 s."""
+def unused_address() -> Iterator[str]:
+    """An address that refuses connections. The port is taken, so that no other process listens there."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{unused.getsockname()[1]}"
+
+
+@pytest.fixture
+def short_timeouts(default_timeouts: Callable[[float], None]) -> None:
+    """Let requests fail after 0.2 s, for tests without a server that answers."""
     default_timeouts(0.2)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"

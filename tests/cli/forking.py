@@ -26,6 +26,10 @@ import trio
 
 import rocketmq_py.__main__
 from rocketmq_py import cli
+from rocketmq_py.cli import completion
+from rocketmq_py.client.settings import ClientSettings
+from rocketmq_py.producer.settings import ProducerSettings
+from rocketmq_py.producer.transaction_settings import TransactionSettings
 
 _ROOT = Path(__file__).parents[2]
 _MAX_REQUEST_SIZE = 1 << 20
@@ -200,7 +204,20 @@ def _load() -> None:
     package = importlib.import_module("rocketmq_py")
     for name in package.__all__:
         getattr(package, name)
+    _wait_long()
     gc.freeze()  # excludes these modules from garbage collection in the forks
+
+
+def _wait_long() -> None:
+    """Wait up to 20 s where a command sets no timeout, because the machine may be busy."""
+    for settings, *timeouts in (
+        (ClientSettings, "connect_timeout", "request_timeout"),
+        (ProducerSettings, "send_timeout"),
+        (TransactionSettings, "send_timeout"),
+    ):
+        for timeout in timeouts:
+            (settings.__init__.__kwdefaults__ or {})[timeout] = 20.0
+    completion.TIMEOUT = 20.0
 
 
 if __name__ == "__main__":

@@ -128,6 +128,7 @@ def test_addresses_of_several_instances(check: Check) -> None:
     assert "the addresses are of several instances" in value["reason"]
 
 
+@pytest.mark.usefixtures("short_timeouts")
 def test_a_url_that_does_not_return_addresses(check: Check, unused_address: str) -> None:
     value = check(f"http://{unused_address}/rocketmq/nsaddr")
     assert value["failed"] == "address"

@@ -157,6 +157,7 @@ async def test_failures_are_summarized_by_reason() -> None:
     assert not_sent == "  1 not sent: the line is longer than 4 MiB"
 
 
+@pytest.mark.usefixtures("short_timeouts")
 @pytest.mark.parametrize("options", [[], ["--oneway"]], ids=str)
 def test_a_cluster_that_is_down_is_one_line(
     invoke_with_files: Callable[..., Ended],

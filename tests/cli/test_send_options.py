@@ -39,6 +39,7 @@ def test_half_messages_are_committed_or_rolled_back(invoke: Invoke, threaded_bro
     ] * 3
 
 
+@pytest.mark.usefixtures("short_timeouts")
 def test_a_half_message_without_a_cluster_is_one_line(
     invoke: Invoke, unused_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

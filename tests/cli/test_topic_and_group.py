@@ -169,6 +169,7 @@ async def test_jsonl_prints_a_line_per_item(address: str) -> None:
     assert [json.loads(line)["queue_id"] for line in ended.lines] == [0, 1]
 
 
+@pytest.mark.usefixtures("short_timeouts")
 def test_a_cluster_that_is_down_is_one_line(invoke: Invoke, unused_address: str) -> None:
     ended = invoke("topic", "list", "-n", unused_address)
     assert (ended.code, ended.out) == (1, b"")
@@ -230,7 +231,7 @@ async def answered(start_cli: StartCli, answer: bytes, *arguments: str) -> tuple
         while answer == CTRL_C:
             # Python does not notice a signal immediately before it reads.
             process.send_signal(signal.SIGINT)
-            with trio.move_on_after(0.5):
+            with trio.move_on_after(10):
                 code = await process.wait()
                 break
     asked += b"".join([part async for part in process.stderr])

@@ -14,7 +14,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from rocketmq_py import Client, Message
-from rocketmq_py.cli import main
+from rocketmq_py.cli import completion, main
 from rocketmq_py.cli.admin_runner import watch
 from rocketmq_py.cli.check_metrics import lag_metrics
 from rocketmq_py.cli.table_layout import Column
@@ -122,7 +122,7 @@ def test_check_health_is_ok_if_all_servers_answer(invoke: Invoke, threaded_broke
 def test_check_health_warns_of_some_servers_that_do_not_answer(
     invoke: Invoke, threaded_broker: str, unused_address: str, default_timeouts: Callable[[float], None]
 ) -> None:
-    default_timeouts(1.0)
+    default_timeouts(3.0)
     ended = invoke("check", "health", "-n", f"{threaded_broker};{unused_address}")
     assert ended.code == 1
     assert ended.out.decode().startswith(
@@ -190,7 +190,7 @@ def test_check_health_is_critical_with_fewer_brokers_than_expected(
 def test_check_health_is_critical_without_a_registered_broker(
     invoke: Invoke, default_timeouts: Callable[[float], None]
 ) -> None:
-    default_timeouts(0.2)
+    default_timeouts(2.0)
     with run_cluster(brokers=1) as cluster:
         cluster.crash("broker-a")
         ended = invoke("check", "health", "-n", cluster.name_server_address)
@@ -333,8 +333,13 @@ def completed(*arguments: str, prefix: str) -> list[str]:
 
 
 def test_topics_and_groups_are_completed(
-    invoke: Invoke, threaded_broker: str, threaded_member: StartMember, unused_address: str
+    invoke: Invoke,
+    threaded_broker: str,
+    threaded_member: StartMember,
+    unused_address: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(completion, "TIMEOUT", 60.0)
     trio.run(make_lag_of_60, threaded_broker)
     threaded_member(threaded_broker, "billing", "Orders")
     at = ("-n", threaded_broker)
@@ -343,9 +348,10 @@ def test_topics_and_groups_are_completed(
     assert completed("group", "describe", *at, prefix="b") == ["billing"]
     assert completed("tail", *at, "-t", prefix="Or") == ["Orders"]
     assert completed("tail", *at, "-t", "Orders", "-G", prefix="") == ["billing"]
-    assert completed("topic", "describe", "-n", unused_address, prefix="") == []
     assert completed("topic", "describe", *at, "--namespace", "tenant-1", prefix="O") == []
     assert completed("topic", prefix="des") == ["describe"]
+    monkeypatch.setattr(completion, "TIMEOUT", 0.2)
+    assert completed("topic", "describe", "-n", unused_address, prefix="") == []
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

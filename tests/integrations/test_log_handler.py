@@ -7,6 +7,7 @@ import logging
 import logging.config
 import math
 import os
+import re
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -205,7 +206,7 @@ def test_records_wait_for_brokers_that_are_away_up_to_the_bound(
 ) -> None:
     bound = 100 * (OVERHEAD + 1)
     handler = RocketMQHandler(
-        TOPIC, broker.name_server_address, max_in_flight_bytes=bound, send_timeout=0.2, close_timeout=30
+        TOPIC, broker.name_server_address, max_in_flight_bytes=bound, send_timeout=2.0, close_timeout=30
     )
     handler.setFormatter(logging.Formatter())
     log.addHandler(handler)
@@ -240,7 +241,8 @@ def test_a_record_that_is_too_large_is_dropped(
     log.info("fits")
     handler.close()
     assert (texts(broker), handler.dropped) == (["fits"], 1)
-    assert f"cannot send log records topic={TOPIC} records=2 retrying=0" in caplog.text
+    # The handler's thread sends the two records together or one by one.
+    assert re.search(rf"cannot send log records topic={TOPIC} records=[12] retrying=0", caplog.text)
 
 
 @pytest.mark.parametrize(

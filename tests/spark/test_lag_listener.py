@@ -190,8 +190,14 @@ def test_lag_of_a_running_query(spark: SparkSession, broker_address: str, topic:
         queue = producer.send(Message(topic, b"0")).queue
         for number in range(1, 10):
             producer.send(Message(topic, b"%d" % number), queue=queue)
-    listener = LagListener()
     seen: list[tuple[StreamLag, ...]] = []
+
+    class Recorder(LagListener):
+        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+            super().onQueryProgress(event)
+            seen.append(self.queues)
+
+    listener = Recorder()
     spark.streams.addListener(listener)
     try:
         rows = spark.readStream.format("rocketmq").option("nameServer", broker_address).option("topic", topic)
@@ -202,8 +208,6 @@ def test_lag_of_a_running_query(spark: SparkSession, broker_address: str, topic:
             deadline = time.monotonic() + 120
             while not any(lag.next_offset == 10 for lag in listener.queues):
                 assert time.monotonic() < deadline, seen
-                if (found := listener.queues) not in seen:
-                    seen.append(found)
                 time.sleep(0.01)
         finally:
             query.stop()

@@ -154,7 +154,7 @@ def test_brokers_and_name_servers_support_tls(tmp_path: Path) -> None:
             producer.send(Message("T", b"x"))
         assert [message.body for message in broker.messages("T")] == [b"x"]
         with blocking.Producer(address, group="p") as producer, pytest.raises(NameServerError):
-            producer.send(Message("T", b"in plain text"), timeout=1)
+            producer.send(Message("T", b"in plain text"), timeout=3)
 
 
 def test_all_brokers_of_a_cluster_have_the_topics() -> None:
