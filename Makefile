@@ -161,7 +161,7 @@ spark-kills: .venv/installed
 	$(REAL) $(SPARK_KILLS)
 
 faults: .venv/installed
-	$(REAL) -n 3 --dist loadfile $(filter-out $(SPARK),$(FAULTS))
+	$(REAL) -n 2 --dist loadfile $(filter-out $(SPARK),$(FAULTS))
 
 BEHAVIOURS = tests/behaviours tests/integrations/test_kombu.py tests/integrations/test_faststream.py
 
