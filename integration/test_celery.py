@@ -273,7 +273,7 @@ def test_commands(scene: Scene) -> None:
     with scene.worker() as worker:
         scene.call("note.delay('kept')")
         scene.wait_for("kept")
-        assert "1 node online" in scene.celery("status", "--timeout", "3")
+        assert "1 node online" in scene.celery("status", "--timeout", "10")
         scene.celery("control", "shutdown", good=False)  # the command exits without an answer
         worker.wait_for_end()
     assert scene.lines() == ["kept"]

@@ -24,7 +24,7 @@ BROKER = "broker-a"
 DOWNTIME = 3.0
 """Seconds from the broker's end until its process is started again, which takes seconds more."""
 TIMEOUT = 60.0
-GRACE = 2.5
+GRACE = 12.0
 """Seconds in which the first send, handler call and poll must succeed after the broker listens: one for the
 library, the rest for a broker that has just started."""
 JAVA = "5.5.0"
